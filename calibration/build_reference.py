@@ -1,0 +1,415 @@
+"""Rebuild the reference profiles that come with startup_model: ``python -m calibration.build_reference [--check]``.
+
+One profile for each published host. The host of the special data sets (cold storage, cold compile, load formats,
+quantisation, no torch.compile, engine versions) is fitted on all of them; the others on their own runs, and borrow what
+they lack, scaled by the ratio of the two hosts in the same phase. Numbers are rounded to six significant digits, so
+that the files come out the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import startup_model
+from calibration.fit import FittedSet, HostFit, fit_host, observe, run_inputs
+from calibration.published import CITATION, HOSTS, published_runs, records_digest
+from calibration.records import RunRecord
+from calibration.validate import leave_one_out
+from startup_model.config.hardware import HardwareConfig
+from startup_model.config.versions import parse_version
+from startup_model.errors import StartupModelError
+from startup_model.inputs import HostNumbers
+from startup_model.phases import Phase
+from startup_model.profile import CoefficientValue, HeldOut, Host, Profile, Provenance, VersionEffect
+from startup_model.terms import TERMS
+
+__all__ = [
+    "DONOR",
+    "OWN_VARIANTS",
+    "SCALED_VARIANTS",
+    "build_profiles",
+    "fit_published",
+    "main",
+    "reference_without",
+    "usable",
+]
+
+DONOR = next(iter(HOSTS))
+"""The host of the special data sets, from which the others borrow what they lack."""
+
+_VERSIONS = "h100nvl_vllm_versions"
+_ANCHOR = "0.10.0"
+"""The data set of engine versions, and the one that stands for the version of all other data sets."""
+
+VERSION = "0.10.1.1"
+"""Engine version of all data sets but that of the versions."""
+
+OWN_VARIANTS: Mapping[str, frozenset[str]] = {
+    "weight_load": frozenset({"load_format=runai_streamer", "load_format=tensorizer"}),
+    "worker_spawn": frozenset({"load_format=tensorizer"}),
+    "unattributed": frozenset({"load_format=tensorizer", "quantization=gptq"}),
+    "graph_compile": frozenset({"compile_cache=cold"}),
+    "memory_profiling": frozenset({"torch_compile=off"}),
+    "graph_capture": frozenset({"torch_compile=off", "quantization=awq", "quantization=bitsandbytes"}),
+    "model_init": frozenset({"quantization=bitsandbytes"}),
+}
+"""Term -> variants with coefficients of their own: what the data sets show to differ. All else uses ``default``."""
+
+_MIXED_STORAGE = frozenset({"h100nvl_no_torch_compile", "h100nvl_quantization"})
+"""Data sets labelled hot of which some rows read from disk (13 GB in 5 s beside 16 GB in 2.4 s): their load times are
+left out."""
+
+SCALED_VARIANTS: Mapping[str, frozenset[str]] = {
+    "worker_spawn": frozenset({"load_format=tensorizer"}),
+    "unattributed": frozenset({"load_format=tensorizer", "quantization=gptq"}),
+    "graph_capture": frozenset({"quantization=awq", "quantization=bitsandbytes"}),
+    "model_init": frozenset({"quantization=bitsandbytes"}),
+}
+"""Of these, the ones with too few runs for coefficients of their own: one factor times the default."""
+
+_FIXED: Mapping[str, Mapping[str, tuple[float, float, str]]] = {
+    "worker_spawn": {
+        "seconds_per_worker": (
+            2.0,
+            1.5,
+            "share of the 14.7 s that TP=2 adds on a published host; consistent with TP=4 and 8 on 8 GPUs",
+        ),
+        "collective_seconds": (12.7, 8.0, "share of the 14.7 s that TP=2 adds on a published host"),
+    },
+    "weight_load": {"seconds_per_file": (0.0, 0.0, "not told apart from bytes by the published runs")},
+    "kv_cache_init": {
+        "base_seconds": (0.0, 0.0, "part of memory_profiling and unattributed in the published stages"),
+        "fill_ratio": (1.0, 0.5, "one pass of zeros"),
+    },
+    "api_ready": {"base_seconds": (0.0, 0.0, "part of unattributed in the published stages")},
+    "first_request": {
+        "base_seconds": (0.3, 0.3, "first-use initialisation, tenths of a second in public logs"),
+        "flop_ratio": (2.0, 1.0, "half of the dense peak in prefill"),
+        "weight_ratio": (1.5, 0.5, "two thirds of the memory bandwidth in decoding"),
+    },
+}
+"""Term -> coefficient -> (value, standard error, source) where the published runs say nothing."""
+
+
+def main(arguments: Iterable[str] = ()) -> int:
+    """Write the profiles, or with ``--check`` compare them with the files. Returns the exit code."""
+    check = "--check" in arguments
+    folder = Path(startup_model.__file__).parent / "data" / "profiles"
+    stale = []
+    for profile in build_profiles():
+        path = folder / f"{profile.name}.json"
+        text = profile.to_json()
+        if check:
+            if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                stale.append(path.name)
+        else:
+            profile.save(path)
+            sys.stdout.write(f"{path.name}: {len(text)} bytes, {sum(profile.provenance.runs.values())} runs\n")
+    if stale:
+        sys.stdout.write(f"not as rebuilt: {', '.join(stale)}; run python -m calibration.build_reference\n")
+    return 1 if stale else 0
+
+
+def build_profiles() -> tuple[Profile, ...]:
+    """The reference profiles of all published hosts."""
+    runs = published_runs()
+    donor = fit_published(DONOR, runs)
+    shared = _Shared(runs, donor, *_version_effects(runs, donor), _transfer_spread(runs))
+    profiles = []
+    for name, host in HOSTS.items():
+        report = leave_one_out(
+            [run for run in usable(name, runs) if run.dataset == host.main_dataset],
+            lambda model, name=name: _profile(name, shared, without_model=model),
+        )
+        profiles.append(_profile(name, shared, held_out={row.group: row.error for row in report.rows}))
+    return tuple(profiles)
+
+
+def reference_without(host: str, model: str) -> Profile:
+    """The reference profile of a host, fitted without any run of one model."""
+    runs = published_runs()
+    donor = fit_published(DONOR, runs)
+    return _profile(
+        host, _Shared(runs, donor, *_version_effects(runs, donor), _transfer_spread(runs)), without_model=model
+    )
+
+
+class _Shared(NamedTuple):
+    """What the profiles of all hosts have in common."""
+
+    runs: tuple[RunRecord, ...]
+    donor: HostFit
+    effects: tuple[VersionEffect, ...]
+    version_spread: float
+    transfer_spread: Mapping[str, float]
+
+
+def _profile(
+    name: str, shared: _Shared, without_model: str | None = None, held_out: Mapping[str, float] | None = None
+) -> Profile:
+    fit = fit_published(name, shared.runs, without_model)
+    own = usable(name, shared.runs)
+    return Profile(
+        name=name,
+        kind="reference",
+        engine="vllm",
+        engine_version=VERSION,
+        host=host_of(HOSTS[name].hardware),
+        coefficients=_coefficients(fit, shared.donor if name != DONOR else None),
+        covariance=_covariances(fit),
+        version_effects=shared.effects,
+        version_spread=_rounded(shared.version_spread),
+        transfer_spread={phase: _rounded(value) for phase, value in shared.transfer_spread.items()},
+        transfer_hosts=len(HOSTS),
+        held_out=HeldOut(by="model", errors={group: _rounded(error) for group, error in (held_out or {}).items()}),
+        domain=_domain(own, host_of(HOSTS[name].hardware).numbers),
+        provenance=Provenance(
+            citation=CITATION, runs=dict(Counter(run.dataset for run in own)), records_digest=records_digest()
+        ),
+    )
+
+
+def host_of(hardware: HardwareConfig) -> Host:
+    """The numbers of a node that a profile keeps. Raises StartupModelError when one that it needs is missing."""
+    storage = hardware.storage
+    if storage.page_cache is None or hardware.host_to_device_bandwidth is None or hardware.gpu_flops is None:
+        raise StartupModelError(
+            f"{hardware.name}: a profile's host needs storage.page_cache, host_to_device_bandwidth and gpu_flops"
+        )
+    return Host(
+        cpu=hardware.cpu.model,
+        gpu=hardware.gpu,
+        single_thread_score=hardware.cpu.score or 1.0,
+        gpu_memory_bandwidth=hardware.gpu_memory_bandwidth,
+        page_cache_bandwidth=storage.page_cache,
+        local_nvme_bandwidth=storage.local_nvme,
+        network_disk_bandwidth=storage.network_disk,
+        object_store_bandwidth=storage.object_store,
+        host_to_device_bandwidth=hardware.host_to_device_bandwidth,
+        device_flops=hardware.gpu_flops,
+    )
+
+
+def usable(host: str, runs: Iterable[RunRecord]) -> tuple[RunRecord, ...]:
+    """The runs of a host at the main engine version, without load times of which the page-cache state is not known."""
+    kept = []
+    for run in runs:
+        if run.hardware != HOSTS[host].hardware or run.engine.version != VERSION:
+            continue
+        if run.engine.page_cache == "unknown" or run.dataset in _MIXED_STORAGE:
+            # The wall time stays what it was less the load, so that the unattributed time is right.
+            load = run.phases.get(Phase.WEIGHT_LOAD.value, 0.0)
+            phases = {name: seconds for name, seconds in run.phases.items() if name != Phase.WEIGHT_LOAD.value}
+            kept.append(run.replace(phases=phases, wall_s=None if run.wall_s is None else run.wall_s - load))
+        else:
+            kept.append(run)
+    return tuple(kept)
+
+
+def fit_published(host: str, runs: Iterable[RunRecord], without_model: str | None = None) -> HostFit:
+    """Fit one published host, all runs of one model left out if asked."""
+    numbers = host_of(HOSTS[host].hardware).numbers
+    kept = [run for run in usable(host, runs) if run.model.name != without_model]
+    observations = [o for run in kept for o in observe(run, numbers, OWN_VARIANTS)]
+    main_sessions = frozenset(
+        {HOSTS[host].main_dataset, *(run.dataset for run in kept if run.engine.page_cache == "cold")}
+    )
+    return fit_host(observations, main_sessions, SCALED_VARIANTS)
+
+
+# --- coefficients with provenance -----------------------------------------------------------------------------------------
+
+
+def _coefficients(fit: HostFit, donor: HostFit | None) -> dict[str, dict[str, dict[str, CoefficientValue]]]:
+    """All sets of a host: fitted ones, fixed constants, and what is borrowed from the donor."""
+    table: dict[str, dict[str, dict[str, CoefficientValue]]] = {}
+    for term in TERMS.values():
+        if not term.coefficients or term.set_name != term.name:
+            continue
+        variants = {variant for name, variant in fit.sets if name == term.name}
+        variants |= {variant for name, variant in donor.sets if name == term.name} if donor else set()
+        table[term.name] = {
+            variant: _set(term.name, variant, fit, donor)
+            for variant in sorted(variants | {"default"}, key=lambda v: (v != "default", v))
+        }
+    return table
+
+
+def _set(term: str, variant: str, fit: HostFit, donor: HostFit | None) -> dict[str, CoefficientValue]:
+    """One set: the fit's own, else the donor's scaled by the ratio of the hosts, else constants."""
+    key = (term, variant)
+    own = fit.sets.get(key)
+    source, scale, note = ("fitted", 1.0, "")
+    if own is None and donor is not None and key in donor.sets:
+        own, scale = donor.sets[key], _host_ratio(term, fit, donor)
+        source, note = "borrowed", f"of {DONOR}, times {scale:.4g}"
+    values: dict[str, CoefficientValue] = {}
+    for name, meta in TERMS[term].coefficients.items():
+        fixed = _FIXED.get(term, {}).get(name)
+        if fixed is not None:
+            values[name] = CoefficientValue(
+                value=fixed[0], unit=meta.unit, std_error=fixed[1], source="fixed", note=fixed[2]
+            )
+        elif own is not None:
+            borrowed = _borrowed_coefficient(term, name, own, donor)
+            if borrowed is not None:
+                values[name] = borrowed
+                continue
+            values[name] = CoefficientValue(
+                value=_rounded(own.values[name] * scale),
+                unit=meta.unit,
+                std_error=_rounded(own.std_errors.get(name, 0.0) * scale),
+                source="fitted" if source == "fitted" else "borrowed",
+                note=note,
+            )
+        else:
+            raise StartupModelError(f"{term}.{name}: no run and no constant gives it")
+    return values
+
+
+def _borrowed_coefficient(term: str, name: str, own: FittedSet, donor: HostFit | None) -> CoefficientValue | None:
+    """The storage ratio of a host without cold runs: the donor's."""
+    if (term, name) != ("weight_load", "storage_ratio") or donor is None:
+        return None
+    value = donor.sets["weight_load", "default"].values[name]
+    return CoefficientValue(value=_rounded(value), unit="1", std_error=None, source="borrowed", note=f"of {DONOR}")
+
+
+def _host_ratio(term: str, fit: HostFit, donor: HostFit) -> float:
+    """How much longer a phase takes on the fitted host than on the donor, by their default coefficients of the same
+    layer or byte."""
+    own, other = fit.sets.get((term, "default")), donor.sets.get((term, "default"))
+    if own is None or other is None:
+        return 1.0
+    ratios = [
+        (own.values[name], other.values[name]) for name in own.values if own.values[name] > 0 and other.values[name] > 0
+    ]
+    slopes = [pair for name, pair in zip(own.values, ratios, strict=False) if name != "base_seconds"] or ratios
+    return float(np.exp(np.mean([math.log(a / b) for a, b in slopes]))) if slopes else 1.0
+
+
+def _covariances(fit: HostFit) -> dict[str, tuple[tuple[float, ...], ...]]:
+    return {
+        f"{term}/{variant}": tuple(tuple(_rounded(float(value)) for value in row) for row in entry.covariance)
+        for (term, variant), entry in sorted(fit.sets.items())
+    }
+
+
+def _domain(runs: Iterable[RunRecord], host: HostNumbers) -> dict[str, tuple[float, float]]:
+    """Smallest and largest of the inputs that size a start."""
+    names = ("layers", "rank_bytes", "tokenizer_bytes", "captures", "workers")
+    inputs = [run_inputs(run, host).inputs for run in runs]
+    return {
+        name: (_rounded(min(row[name] for row in inputs)), _rounded(max(row[name] for row in inputs))) for name in names
+    }
+
+
+def _rounded(value: float) -> float:
+    """Six significant digits: what the data support, and the same on every machine."""
+    return float(f"{value:.6g}")
+
+
+# --- what differs between hosts and between versions ----------------------------------------------------------------------
+
+
+def _transfer_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
+    """Standard deviation between hosts of the logarithm of each phase, over the models that all hosts ran in their main
+    session."""
+    logs: dict[str, dict[str, dict[str, float]]] = {}
+    for name, host in HOSTS.items():
+        for run in runs:
+            if run.dataset == host.main_dataset:
+                measured = dict(run.phases) | {Phase.UNATTRIBUTED.value: run.unattributed_s or 0.0}
+                for phase, seconds in measured.items():
+                    if seconds > 0:
+                        logs.setdefault(phase, {}).setdefault(run.model.name, {})[name] = math.log(seconds)
+    spread = {}
+    for phase, models in logs.items():
+        complete = [row for row in models.values() if len(row) == len(HOSTS)]
+        means = [float(np.mean([row[name] for row in complete])) for name in HOSTS]
+        spread[phase] = float(np.std(means, ddof=1))
+    return spread
+
+
+def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[VersionEffect, ...], float]:
+    """Factors on the phases by engine version, and the spread between neighbouring versions.
+
+    One model ran through all versions; its run at the anchor version stands for the profile's own version, so that what
+    is peculiar to the model cancels: factor = (measured / predicted) at the version over the same at the anchor. Phases
+    that a version does not log share the factor of what is left of its wall time. The load is left out: it depends on
+    the file format of that model.
+    """
+    series = sorted(
+        (run for run in runs if run.dataset == _VERSIONS), key=lambda run: parse_version(run.engine.version or "")
+    )
+    anchor = next(run for run in series if run.engine.version == _ANCHOR)
+    numbers = host_of(anchor.hardware).numbers
+    base = _parts(anchor, fit, numbers)
+    load = anchor.phases[Phase.WEIGHT_LOAD.value]
+    effects, totals = [], []
+    for run in series:
+        parts = _parts(run, fit, numbers)
+        scales = {}
+        for phase in parts.measured.keys() & base.measured.keys() - {Phase.WEIGHT_LOAD.value}:
+            # A compile from nothing says little about a load from the cache, and the other way round.
+            if phase != Phase.GRAPH_COMPILE.value or parts.variants[phase] == base.variants[phase]:
+                own, reference = (
+                    parts.measured[phase] / parts.predicted[phase],
+                    base.measured[phase] / base.predicted[phase],
+                )
+                scales[phase] = own / reference
+        # What neither row nor switch explains: the rest of the wall time, over the same phases at the anchor.
+        rest = [phase for phase in parts.predicted if phase not in parts.measured and phase != Phase.WEIGHT_LOAD.value]
+        if rest and run.wall_s is not None and anchor.wall_s is not None:
+            left = (
+                run.wall_s - sum(parts.measured.values()) - (0.0 if Phase.WEIGHT_LOAD.value in parts.measured else load)
+            )
+            named = [phase for phase in rest if phase in base.measured]
+            others = [phase for phase in base.predicted if phase not in base.measured and phase in rest]
+            at_anchor = sum(base.measured[phase] for phase in named)
+            if others:
+                at_anchor += anchor.wall_s - sum(base.measured.values())
+            own = left / sum(parts.predicted[phase] for phase in rest)
+            reference = at_anchor / sum(base.predicted[phase] for phase in (*named, *others))
+            scales |= dict.fromkeys(rest, own / reference)
+        totals.append(math.log((run.wall_s or 0.0) / sum(parts.predicted.values())))
+        ordered = {phase.value: _rounded(scales[phase.value]) for phase in Phase if phase.value in scales}
+        if run.engine.version == _ANCHOR:
+            ordered = {}
+        effects.append(
+            VersionEffect(version=run.engine.version or "", scales=ordered, source=f"{run.model.name} on {DONOR}")
+        )
+    steps = np.diff(totals)
+    return tuple(effects), float(np.sqrt(np.mean(steps**2)))
+
+
+class _Parts(NamedTuple):
+    """Phases of one run, measured and predicted."""
+
+    measured: Mapping[str, float]
+    predicted: Mapping[str, float]
+    variants: Mapping[str, str]
+
+
+def _parts(run: RunRecord, fit: HostFit, numbers: HostNumbers) -> _Parts:
+    inputs, keys, skipped = run_inputs(run, numbers)
+    predicted, variants = {}, {}
+    for term in TERMS.values():
+        sets = {variant: entry for (name, variant), entry in fit.sets.items() if name == term.name}
+        if not sets or Phase(term.name) in skipped:
+            continue
+        variant = next((key for key in keys if key in sets), "default")
+        predicted[term.name] = float(term.function(*(inputs[name] for name in term.inputs), **sets[variant].values))
+        variants[term.name] = variant
+    return _Parts({name: seconds for name, seconds in run.phases.items() if seconds > 0}, predicted, variants)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

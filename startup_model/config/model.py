@@ -1,0 +1,455 @@
+"""The model: what a config.json says about it, in one shape for every family."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from startup_model.architecture.families import GENERIC, Skeleton, find_family
+from startup_model.architecture.fields import Fields
+from startup_model.architecture.layers import (
+    Attention,
+    Count,
+    DenseFeedForward,
+    LatentAttention,
+    LayerGroup,
+    MixtureOfExperts,
+    split,
+)
+from startup_model.architecture.vision import count_vision
+from startup_model.base import FrozenModel
+from startup_model.config.checkpoint import measure_checkpoint, measure_tokenizer
+from startup_model.errors import ConfigError, InputFileError, StartupModelError, UnknownNameError
+from startup_model.files import read_json_object
+
+__all__ = ["DTYPES", "ModelConfig", "Quantization", "catalogue_names"]
+
+_LARGEST_CONFIG = 16 * 2**20
+_MOST_LAYERS = 10_000
+
+DTYPES: Mapping[str, float] = {
+    "float64": 8,
+    "float32": 4,
+    "float": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "half": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int8": 1,
+}
+"""Bytes of one number, by the name of its type in PyTorch."""
+
+
+class Quantization(FrozenModel):
+    """How the weights of a checkpoint are packed."""
+
+    method: str
+    """Name of the method as engines spell it: gptq, awq, fp8, compressed-tensors, mxfp4, bitsandbytes, modelopt ..."""
+    bits: Annotated[float, Field(gt=0, le=32)]
+    """Bits of one packed weight, scales aside."""
+    group_size: Count | None = None
+    """Weights that share one scale; None: one scale for a channel or a tensor."""
+    experts_only: bool = False
+    """Only the experts are packed (MXFP4 of gpt-oss)."""
+
+
+class ModelConfig(FrozenModel):
+    """A model to be served: its layers by kind, widths, vocabulary, number formats and files.
+
+    Build it with ``from_hf`` (a config.json, its folder, or its content as a dict), with ``from_catalogue`` (a name),
+    or from explicit numbers under the names that config.json uses: ``ModelConfig(num_hidden_layers=32,
+    hidden_size=4096, num_attention_heads=32, num_key_value_heads=8, intermediate_size=14336, vocab_size=128256)``.
+    Raises ConfigError for a field that is missing, impossible or unknown.
+    """
+
+    name: str = "model"
+    architecture: str = "generic decoder"
+    """The model class, as ``architectures`` of a config.json names it."""
+    hidden_size: Count
+    vocab_size: Count
+    layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
+    """Groups of equal layers; the order within the model is not kept."""
+    tie_word_embeddings: bool = False
+    embedding_width: Count | None = None
+    """Width of the embedding where it differs from ``hidden_size``."""
+    extra_parameters: dict[str, Annotated[int, Field(ge=0, le=10**15)]] = Field(default_factory=dict)
+    """Parameters outside the layers by kind (final norm, learned positions, vision tower), embedding and head aside."""
+    max_position_embeddings: Count = 2048
+    """Longest sequence that the model was made for, in tokens."""
+    dtype: str = "bfloat16"
+    """Type of the unquantised weights in the checkpoint."""
+    quantization: Quantization | None = None
+    tokenizer_bytes: Annotated[int, Field(ge=0, le=10**10)] | None = None
+    """Size of tokenizer.json in bytes; None: estimated from the vocabulary."""
+    checkpoint_bytes: Annotated[int, Field(gt=0, le=10**16)] | None = None
+    """Bytes of all tensors on disk, where a file says so; None: computed from the parameters."""
+    checkpoint_files: Count | None = None
+    """Files that hold the tensors; None: estimated from the bytes."""
+    assumptions: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """What had to be assumed in reading the config, in words."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_explicit_numbers(cls, data: Any) -> Any:
+        """Turn flat numbers (``num_hidden_layers`` ...) into layers; leave data that has layers as it is."""
+        if not isinstance(data, Mapping) or "layers" in data:
+            return data
+        flat = [name for name in data if name not in cls.model_fields]
+        known = _flat_names()
+        for name in flat:
+            if name not in known:
+                raise UnknownNameError(name, str(data[name]), []) if not known else _unknown_flat(name, data[name])
+        skeleton, _ = _build(Fields({name: value for name, value in data.items() if name in known}), GENERIC.build)
+        kept = {name: value for name, value in data.items() if name in cls.model_fields}
+        return kept | _skeleton_fields(skeleton)
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.dtype not in DTYPES:
+            raise UnknownNameError("dtype", self.dtype, DTYPES)
+        if self.num_hidden_layers > _MOST_LAYERS:
+            raise ConfigError(
+                "num_hidden_layers", self.num_hidden_layers, f"more than {_MOST_LAYERS}", "check the config.json"
+            )
+        if self.parameters > 10**15:
+            raise ConfigError(
+                "parameters", self.parameters, "more than 10^15 parameters", "check the sizes in the config.json"
+            )
+        return self
+
+    # --- builders ---
+
+    @classmethod
+    def from_hf(cls, source: str | Path | Mapping[str, Any], *, name: str | None = None) -> Self:
+        """From a Hugging Face config.json: its path, the folder that holds it, or its content.
+
+        A folder also gives what the config does not: the bytes of the checkpoint (safetensors headers, else index) and
+        of the tokenizer. Nested ``text_config`` sections are followed. An unknown architecture is read as a generic
+        decoder and named in ``assumptions``. Raises InputFileError for a file that is no config.json, ConfigError for a
+        field that cannot be.
+        """
+        if isinstance(source, Mapping):
+            return cls._from_mapping(source, name or str(source.get("_name_or_path") or "model"), {})
+        path = Path(source)
+        folder = path if path.is_dir() else path.parent
+        config = read_json_object(
+            path / "config.json" if path.is_dir() else path, _LARGEST_CONFIG, "a model's config.json"
+        )
+        found: dict[str, Any] = {}
+        checkpoint = measure_checkpoint(folder)
+        if checkpoint is not None:
+            found |= {"checkpoint_bytes": checkpoint.tensor_bytes, "checkpoint_files": checkpoint.files}
+        tokenizer_bytes = measure_tokenizer(folder)
+        if tokenizer_bytes is not None:
+            found["tokenizer_bytes"] = tokenizer_bytes
+        return cls._from_mapping(config, name or folder.resolve().name, found)
+
+    @classmethod
+    def from_catalogue(cls, name: str) -> Self:
+        """A model of the built-in catalogue by its id, letter case aside, or by an alias.
+
+        Raises UnknownNameError with the nearest name when there is none.
+        """
+        model = _from_catalogue(name)
+        return model if cls is ModelConfig else cls.model_validate(model.model_dump())  # type: ignore[return-value]
+
+    @classmethod
+    def _from_mapping(cls, config: Mapping[str, Any], name: str, found: Mapping[str, Any]) -> Self:
+        language, assumptions = _language_section(config)
+        model_type = Fields(language.raw).text("model_type")
+        architectures = config.get("architectures")
+        architecture = str(architectures[0])[:200] if isinstance(architectures, list) and architectures else model_type
+        family = find_family(model_type)
+        if family is None:
+            family = GENERIC
+            label = architecture or model_type or "no architecture named"
+            assumptions.append(
+                f"architecture {label!r} is not in the table of families: read as a Llama-like decoder; check "
+                "parameters against the published total, or give explicit numbers"
+            )
+        skeleton, fields = _build(Fields(language.raw, family.defaults, language.path), family.build)
+        dtype, dtype_assumption = _dtype(Fields(config), fields)
+        assumptions += dtype_assumption
+        vision, vision_assumption = _vision_parameters(config, fields.integer("hidden_size"))
+        assumptions += vision_assumption
+        data = _skeleton_fields(skeleton)
+        if vision:
+            data["extra_parameters"] = data["extra_parameters"] | {"vision": vision}
+        raw_quantization = config.get("quantization_config") or language.raw.get("quantization_config")
+        return cls(
+            name=name[:200],
+            architecture=architecture or "generic decoder",
+            hidden_size=fields.integer("hidden_size"),
+            vocab_size=fields.integer("vocab_size"),
+            max_position_embeddings=fields.integer("max_position_embeddings", 2048),
+            dtype=dtype,
+            quantization=_quantization(raw_quantization) if raw_quantization else None,
+            assumptions=tuple(assumptions),
+            **data,
+            **found,
+        )
+
+    # --- derived facts ---
+
+    @cached_property
+    def parameters_by_kind(self) -> Mapping[str, int]:
+        """Parameters by kind: embedding, attention, state_space, mlp, experts, shared_experts, router, norms, head,
+        vision."""
+        return self.rank_parameters()
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number of parameters, tied weights counted once."""
+        return sum(self.parameters_by_kind.values())
+
+    @cached_property
+    def idle_expert_parameters(self) -> int:
+        """Parameters of the experts that one token does not use."""
+        idle = 0
+        for group in self.layers:
+            moe = group.feed_forward
+            if isinstance(moe, MixtureOfExperts):
+                experts = moe.parameters(self.hidden_size)["experts"]
+                idle += group.count * (experts * (moe.num_experts - moe.num_experts_per_token) // moe.num_experts)
+        return idle
+
+    @cached_property
+    def active_parameters(self) -> int:
+        """Parameters that the forward pass of one token reads: idle experts, vision tower and embedding look-up
+        aside."""
+        table = 0 if self.tie_word_embeddings else self._embedding_parameters
+        return self.parameters - self.idle_expert_parameters - table - self.extra_parameters.get("vision", 0)
+
+    def rank_parameters(self, tp: int = 1, ep: int = 1) -> Mapping[str, int]:
+        """Parameters by kind on one of ``tp`` tensor-parallel and ``ep`` expert-parallel ranks.
+
+        The vocabulary is padded to a multiple of 64 and cut when ``tp`` > 1.
+        """
+        counts: Counter[str] = Counter(self.extra_parameters)
+        for group in self.layers:
+            for kind, number in group.parameters(self.hidden_size, tp, ep).items():
+                counts[kind] += group.count * number
+        rows = self.vocab_size if tp == 1 else split(split(self.vocab_size, 64) * 64, tp)
+        counts["embedding"] += rows * (self.embedding_width or self.hidden_size)
+        if not self.tie_word_embeddings:
+            counts["head"] += rows * self.hidden_size
+        return +counts
+
+    @property
+    def _embedding_parameters(self) -> int:
+        return self.vocab_size * (self.embedding_width or self.hidden_size)
+
+    @cached_property
+    def num_hidden_layers(self) -> int:
+        """Number of decoder layers of all kinds."""
+        return sum(group.count for group in self.layers)
+
+    @cached_property
+    def layers_by_kind(self) -> Mapping[str, int]:
+        """Number of layers by kind, for instance ``{"attention+dense": 32}``."""
+        counts: Counter[str] = Counter()
+        for group in self.layers:
+            counts[group.kind] += group.count
+        return counts
+
+    @cached_property
+    def attention(self) -> Attention | LatentAttention | None:
+        """The attention of the largest group that has one; None for a model without attention."""
+        mixers = [(g.count, g.mixer) for g in self.layers if isinstance(g.mixer, Attention | LatentAttention)]
+        return max(mixers, key=lambda pair: pair[0])[1] if mixers else None
+
+    @cached_property
+    def moe(self) -> MixtureOfExperts | None:
+        """The experts of the first group that has some; None for a dense model."""
+        return next((g.feed_forward for g in self.layers if isinstance(g.feed_forward, MixtureOfExperts)), None)
+
+    @property
+    def intermediate_size(self) -> int | None:
+        """Width of the dense feed-forward part, or of one expert where every layer has experts."""
+        dense = next((g.feed_forward for g in self.layers if isinstance(g.feed_forward, DenseFeedForward)), None)
+        return dense.intermediate_size if dense else self.moe.intermediate_size if self.moe else None
+
+    @property
+    def num_attention_heads(self) -> int | None:
+        """Query heads; None for a model without attention."""
+        return self.attention.num_heads if self.attention else None
+
+    @property
+    def num_key_value_heads(self) -> int | None:
+        """Key-value heads (1 where latent attention keeps one copy); None for a model without attention."""
+        return self.attention.num_kv_heads if self.attention else None
+
+    @property
+    def head_dim(self) -> int | None:
+        """Width of a query head; None for a model without attention."""
+        return self.attention.head_dim if self.attention else None
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------
+
+
+def _flat_names() -> set[str]:
+    """Names of explicit numbers that a generic decoder understands."""
+    names = {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+             "vocab_size", "max_position_embeddings", "tie_word_embeddings", "attention_bias", "mlp_bias", "num_experts",
+             "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "shared_expert_intermediate_size",
+             "first_k_dense_replace", "moe_layer_freq", "sliding_window"}  # fmt: skip
+    return names | {"num_local_experts", "n_routed_experts"}
+
+
+def _unknown_flat(name: str, value: object) -> ConfigError:
+    known = _flat_names() | set(ModelConfig.model_fields)
+    error = UnknownNameError("field", name, known)
+    return ConfigError(name, value, "unknown field of ModelConfig", error.remedy)
+
+
+def _build(fields: Fields, build: Any) -> tuple[Skeleton, Fields]:
+    fields.integer("num_hidden_layers")
+    fields.integer("vocab_size")
+    return build(fields), fields
+
+
+def _skeleton_fields(skeleton: Skeleton) -> dict[str, Any]:
+    return {
+        "layers": skeleton.layers,
+        "tie_word_embeddings": skeleton.tied,
+        "extra_parameters": dict(skeleton.extra),
+        "embedding_width": skeleton.embedding_width,
+    }
+
+
+def _language_section(config: Mapping[str, Any]) -> tuple[Fields, list[str]]:
+    """The section that describes the language model: the top level, or a nested one of a multimodal config."""
+    top = Fields(config)
+    for name in ("text_config", "llm_config", "language_config", "thinker_config"):
+        section = top.section(name)
+        if section is None:
+            continue
+        if "num_hidden_layers" in config and "num_hidden_layers" not in section.raw:
+            continue
+        if name == "thinker_config":
+            return _language_section(section.raw)
+        # A multimodal config may keep some facts of the language model outside its section.
+        inherited = {key: config[key] for key in ("tie_word_embeddings", "torch_dtype", "dtype") if key in config}
+        return Fields(inherited | dict(section.raw), path=section.path), []
+    return top, []
+
+
+def _dtype(top: Fields, language: Fields) -> tuple[str, list[str]]:
+    name = top.text("torch_dtype") or language.text("torch_dtype")
+    if not name:
+        return "bfloat16", ["the config names no dtype: bfloat16 assumed"]
+    return name.removeprefix("torch."), []
+
+
+def _quantization(raw: Any) -> Quantization:
+    """The ``quantization_config`` of a config.json. Raises ConfigError when it cannot be understood."""
+    if not isinstance(raw, Mapping):
+        raise ConfigError("quantization_config", raw, "it should be a section (an object)", "check the config.json")
+    fields = Fields(raw, path="quantization_config.")
+    method = fields.text("quant_method") or fields.text("quant_algo") or "unknown"
+    method = method.lower().replace("_", "-") if method.lower() not in ("mxfp4",) else "mxfp4"
+    group = fields.get("group_size")
+    bits: float | None = None
+    if method == "compressed-tensors":
+        bits, group = _compressed_tensors(raw)
+    elif method == "bitsandbytes":
+        bits = 4 if raw.get("load_in_4bit") or raw.get("_load_in_4bit") else 8
+        group = 64 if bits == 4 else None
+    elif method.startswith("modelopt") or method in ("nvfp4", "fp8") or method.startswith("fp8"):
+        algorithm = str(raw.get("quant_algo", method)).lower()
+        bits, group = (4, 16) if "fp4" in algorithm else (8, None)
+        block = raw.get("weight_block_size")
+        if isinstance(block, list) and len(block) == 2 and all(isinstance(n, int) and 0 < n < 10**6 for n in block):
+            group = block[0] * block[1]
+    elif method == "mxfp4":
+        bits, group = 4, 32
+    else:
+        for key in ("bits", "w_bit", "nbits", "weight_bits"):
+            if raw.get(key) is not None:
+                bits = Fields(raw, path=fields.path).integer(key)
+                break
+        if bits is None and method in ("gptq", "awq", "gptq-marlin", "awq-marlin", "auto-round"):
+            bits = 4
+    if bits is None:
+        raise ConfigError(
+            "quantization_config.bits",
+            method,
+            "the bits of this method are not known",
+            "give bits in quantization_config",
+        )
+    whole_group = group if isinstance(group, int) and not isinstance(group, bool) and group > 0 else None
+    return Quantization(method=method, bits=bits, group_size=whole_group, experts_only=method == "mxfp4")
+
+
+def _compressed_tensors(raw: Mapping[str, Any]) -> tuple[float, int | None]:
+    """Bits and group size of the first group of a compressed-tensors section."""
+    groups = raw.get("config_groups")
+    first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    weights = first.get("weights") if isinstance(first, Mapping) else None
+    if not isinstance(weights, Mapping):
+        raise ConfigError("quantization_config.config_groups", groups, "it names no weights", "check the config.json")
+    bits = Fields(weights, path="quantization_config.config_groups.weights.").integer("num_bits")
+    group = weights.get("group_size")
+    return float(bits), group if isinstance(group, int) and group > 0 else None
+
+
+def _vision_parameters(config: Mapping[str, Any], language_hidden_size: int) -> tuple[int, list[str]]:
+    """Parameters of a vision tower and its projector, 0 when there is none, and what had to be assumed about them."""
+    vision = count_vision(config, language_hidden_size)
+    if vision.exact:
+        return vision.parameters, []
+    if not vision.parameters:
+        return 0, ["the vision tower is not counted: vision_config names neither its layers nor its width"]
+    return vision.parameters, [
+        f"the vision tower is estimated at {vision.parameters / 1e9:.2f} billion parameters from vision_config"
+    ]
+
+
+# --- catalogue ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _catalogue() -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Folded name or alias -> (id, entry)."""
+    text = files("startup_model").joinpath("data/models.json").read_text(encoding="utf-8")
+    entries: Mapping[str, Mapping[str, Any]] = json.loads(text)["models"]
+    table = {
+        alias.lower(): (identity, entry) for identity, entry in entries.items() for alias in entry.get("aliases", ())
+    }
+    return table | {identity.lower(): (identity, entry) for identity, entry in entries.items()}
+
+
+def catalogue_names() -> tuple[str, ...]:
+    """Ids of all models in the catalogue."""
+    return tuple(dict.fromkeys(identity for identity, _ in _catalogue().values()))
+
+
+@lru_cache(maxsize=512)
+def _from_catalogue(name: str) -> ModelConfig:
+    table = _catalogue()
+    key = name.strip().lower()
+    if key not in table:  # ids are often pasted without their organisation
+        key = next((full for full in table if full.rsplit("/", 1)[-1] == key), key)
+    if key not in table:
+        raise UnknownNameError(
+            "model", name, catalogue_names(),
+            "Otherwise give its config.json, its folder, or explicit numbers (num_hidden_layers, hidden_size, ...).",
+        )  # fmt: skip
+    identity, entry = table[key]
+    found = {
+        name: entry[name] for name in ("tokenizer_bytes", "checkpoint_bytes", "checkpoint_files") if entry.get(name)
+    }
+    try:
+        shown_name = name.strip() if key != identity.lower() and "/" in name else identity
+        return ModelConfig._from_mapping(entry["config"], shown_name, found)
+    except StartupModelError as error:  # pragma: no cover - the catalogue is tested entry by entry
+        raise InputFileError(f"catalogue entry {identity}: {error}") from error

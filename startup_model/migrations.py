@@ -1,0 +1,37 @@
+"""Old profile files: pure steps from one schema to the next, and what changed.
+
+A step takes the dict of version n and returns that of version n + 1 without touching its argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from startup_model.errors import ProfileError, shown
+
+__all__ = ["CHANGES_SINCE", "SCHEMA_VERSION", "migrate"]
+
+SCHEMA_VERSION: Literal[1] = 1
+
+CHANGES_SINCE: Mapping[int, str] = {}
+"""Schema version of an old file -> what the owner should know about the changes since."""
+
+_STEPS: Mapping[int, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {}
+"""Schema version -> the step to the next one."""
+
+
+def migrate(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """``data`` in the current schema. Raises ProfileError for a newer or a missing schema version."""
+    version = data.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ProfileError(
+            f"{name}: schema_version = {shown(version)}; a profile has a whole number from 1 to {SCHEMA_VERSION} there"
+        )
+    if version > SCHEMA_VERSION:
+        raise ProfileError(
+            f"{name}: schema_version = {version}, this release reads up to {SCHEMA_VERSION}; upgrade startup-model or fit the profile again"
+        )
+    for step in range(version, SCHEMA_VERSION):
+        data = _STEPS[step](data)
+    return data

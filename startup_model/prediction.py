@@ -1,0 +1,223 @@
+"""The result of a prediction: seconds by phase, an interval, memory, and the words that explain them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from startup_model.errors import UnknownNameError
+from startup_model.phases import ROLLUPS, Phase, roll_up
+from startup_model.sizes.memory import MemoryBudget
+from startup_model.terms import Term
+from startup_model.units import format_bytes, format_seconds
+
+__all__ = ["Context", "PhasePrediction", "StartupPrediction", "TermCall"]
+
+
+class TermCall(NamedTuple):
+    """One term with the numbers that it was called with."""
+
+    function: Callable[..., float]
+    inputs: tuple[float, ...]
+    coefficients: Mapping[str, float]
+    scale: float
+    """Factor for the engine version."""
+    term: Term
+    variant: str
+    source: str
+    """fitted, fixed or borrowed; several joined by +."""
+
+    def seconds(self) -> float:
+        """The time of the step."""
+        return self.function(*self.inputs, **self.coefficients) * self.scale
+
+    def formula(self) -> str:
+        """The formula with names."""
+        return self.term.formula()
+
+    def numbers(self) -> str:
+        """The formula with the numbers in it, the factor for the version included."""
+        named = dict(zip(self.term.inputs, self.inputs, strict=True)) | dict(self.coefficients)
+        text = self.term.formula(named)
+        return text if self.scale == 1.0 else f"({text}) × {self.scale:.4g}"
+
+
+class PhasePrediction(NamedTuple):
+    """One phase of a prediction."""
+
+    phase: Phase
+    seconds: float
+    """What it adds to the total."""
+    elapsed_s: float
+    """How long it runs; more than ``seconds`` where it runs beside a longer phase."""
+    calls: tuple[TermCall, ...]
+    """The terms behind it; empty when flags switch the phase off."""
+
+    @property
+    def source(self) -> str:
+        """Where the coefficients come from: fitted, fixed, borrowed, or off when flags switch the phase off."""
+        return self.calls[0].source if self.calls else "off"
+
+    @property
+    def variant(self) -> str:
+        """Which set of coefficients was used."""
+        return self.calls[0].variant if self.calls else "off"
+
+
+class Context(NamedTuple):
+    """What all predictions of one start share."""
+
+    model_name: str
+    hardware_name: str
+    engine_name: str
+    memory: MemoryBudget
+    calibrated: bool
+    interval_source: str
+    warnings: tuple[str, ...]
+    segments: Mapping[Phase, float]
+    profile_name: str
+    profile_reason: str
+    inputs: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class StartupPrediction:
+    """What ``predict`` returns. All times are seconds, all sizes bytes."""
+
+    total_s: float
+    """Process start to ready, and the segments that were asked for."""
+    phases: Mapping[Phase, PhasePrediction]
+    """By phase, in order; the ``seconds`` sum to ``total_s``. Keys may be plain strings."""
+    interval: tuple[float, float]
+    """(low, high) at ``level``."""
+    level: float
+    slo_bound_s: float
+    """The time to promise: safety factor x prediction. A policy, kept apart from the interval."""
+    safety_factor: float
+    context: Context
+
+    @property
+    def memory(self) -> MemoryBudget:
+        """The memory of the device with the most weights, and the KV pool."""
+        return self.context.memory
+
+    @property
+    def calibrated(self) -> bool:
+        """False: the coefficients are those of a reference host."""
+        return self.context.calibrated
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was assumed, what does not fit, and what lies outside the profile's runs."""
+        return self.context.warnings
+
+    @property
+    def segments(self) -> Mapping[Phase, float]:
+        """Segments outside the time to ready (provision, image_pull, container_start, first_request), whether added or
+        not."""
+        return self.context.segments
+
+    @property
+    def bottleneck(self) -> str:
+        """Name of the phase that adds most."""
+        return max(self.phases.values(), key=lambda phase: phase.seconds).phase.value
+
+    def rollup(self, name: str) -> dict[str, float]:
+        """The same seconds by another cut: five_stages, six_steps, measured_six or four_segments; they sum to
+        ``total_s``.
+
+        Raises UnknownNameError for another name.
+        """
+        groups = ROLLUPS.get(name)
+        if groups is None:
+            raise UnknownNameError("rollup", name, ROLLUPS)
+        return roll_up({phase: entry.seconds for phase, entry in self.phases.items()}, groups)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data under the names of the attributes."""
+        total = self.total_s or 1.0
+        return {
+            "model": self.context.model_name,
+            "hardware": self.context.hardware_name,
+            "engine": self.context.engine_name,
+            "total_s": self.total_s,
+            "interval": list(self.interval),
+            "level": self.level,
+            "interval_source": self.context.interval_source,
+            "slo_bound_s": self.slo_bound_s,
+            "safety_factor": self.safety_factor,
+            "bottleneck": self.bottleneck,
+            "phases": {
+                phase.value: {
+                    "seconds": entry.seconds,
+                    "elapsed_s": entry.elapsed_s,
+                    "share": entry.seconds / total,
+                    "source": entry.source,
+                    "variant": entry.variant,
+                }
+                for phase, entry in self.phases.items()
+            },
+            "rollups": {name: self.rollup(name) for name in ROLLUPS},
+            "segments": {phase.value: seconds for phase, seconds in self.segments.items()},
+            "memory": self.memory._asdict(),
+            "inputs": dict(self.context.inputs),
+            "calibrated": self.calibrated,
+            "profile": self.context.profile_name,
+            "profile_reason": self.context.profile_reason,
+            "warnings": list(self.warnings),
+        }
+
+    def explain(self) -> str:
+        """The prediction in words: each phase's formula, the same with its numbers, and what they come to."""
+        low, high = self.interval
+        lines = [
+            f"{self.context.model_name} on {self.context.hardware_name} with {self.context.engine_name}",
+            f"ready after {format_seconds(self.total_s)}; {self.level:.0%} interval {format_seconds(low)} to {format_seconds(high)} "
+            f"({self.context.interval_source})",
+            f"time to promise: {format_seconds(self.slo_bound_s)} = {self.safety_factor:g} × prediction (policy)",
+            f"profile {self.context.profile_name}: {self.context.profile_reason}",
+            "",
+        ]
+        for entry in self.phases.values():
+            lines += _explain_phase(entry)
+        lines += ["", *_explain_memory(self.memory)]
+        if self.warnings:
+            lines += ["", "Note:", *(f"  - {warning}" for warning in self.warnings)]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.context.model_name} on {self.context.hardware_name}: ready after {format_seconds(self.total_s)} "
+            f"({self.level:.0%} interval {format_seconds(low)} to {format_seconds(high)}), mostly {self.bottleneck}"
+        )
+
+
+def _explain_phase(entry: PhasePrediction) -> Iterable[str]:
+    if not entry.calls:
+        yield f"{entry.phase.value} = 0 s (switched off by the flags)"
+        return
+    hidden = "" if entry.seconds == entry.elapsed_s else f"; {format_seconds(entry.elapsed_s)} beside a longer branch"
+    yield f"{entry.phase.value} = {format_seconds(entry.seconds)} ({entry.source}, {entry.variant}{hidden})"
+    for call in entry.calls:
+        yield f"    {call.formula()}"
+        yield f"    = {call.numbers()} = {call.seconds():.4g} s"
+
+
+def _explain_memory(memory: MemoryBudget) -> Iterable[str]:
+    yield f"memory of one device: {format_bytes(memory.gpu_memory)}"
+    parts = {
+        "weights": memory.weights,
+        "activations": memory.activations,
+        "non-torch": memory.non_torch,
+        "graphs": memory.graphs,
+        "KV cache": memory.kv_cache,
+        "outside gpu_memory_utilization": memory.outside_budget,
+        "rounding": memory.rounding,
+    }
+    yield "    " + " + ".join(f"{name} {format_bytes(value)}" for name, value in parts.items() if value)
+    yield (
+        f"    {memory.num_gpu_blocks} blocks of {format_bytes(memory.block_bytes)}, {memory.kv_cache_tokens} tokens, "
+        f"{memory.max_concurrency:.2f} requests of full length at once: {memory.status}"
+    )

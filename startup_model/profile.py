@@ -1,0 +1,309 @@
+"""The profile of a host: coefficients with their provenance, what they were fitted on, and how far to trust them.
+
+Profiles are JSON files: data only, with a schema version; old ones are migrated by pure dict -> dict steps. A profile
+is written atomically and holds no path, no time stamp and no name of a machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from startup_model.base import FrozenModel
+from startup_model.config.hardware import HardwareConfig
+from startup_model.config.versions import Version, parse_version
+from startup_model.errors import ProfileError, StartupModelError, UnknownNameError
+from startup_model.files import canonical_json, read_json_object, write_atomically
+from startup_model.inputs import HostNumbers
+from startup_model.migrations import SCHEMA_VERSION, migrate
+from startup_model.terms import TERMS
+
+__all__ = [
+    "CoefficientValue",
+    "HeldOut",
+    "Host",
+    "Profile",
+    "Provenance",
+    "Selection",
+    "VersionEffect",
+    "reference_names",
+    "select_reference",
+]
+
+_LARGEST_PROFILE = 64 * 2**20
+
+
+class CoefficientValue(FrozenModel):
+    """One coefficient with its provenance."""
+
+    value: Annotated[float, Field(ge=0)]
+    unit: str
+    std_error: Annotated[float, Field(ge=0)] | None = None
+    source: Literal["fitted", "fixed", "borrowed"]
+    """fitted: from this profile's runs; fixed: a constant with a source; borrowed: from another host or measurement."""
+    note: str = ""
+
+
+class Host(FrozenModel):
+    """The host that the runs were made on, with the hardware numbers that its coefficients are relative to."""
+
+    cpu: str
+    gpu: str
+    single_thread_score: Annotated[float, Field(gt=0)] = 1.0
+    gpu_memory_bandwidth: Annotated[float, Field(gt=0)]
+    page_cache_bandwidth: Annotated[float, Field(gt=0)]
+    local_nvme_bandwidth: Annotated[float, Field(gt=0)] | None = None
+    network_disk_bandwidth: Annotated[float, Field(gt=0)] | None = None
+    object_store_bandwidth: Annotated[float, Field(gt=0)] | None = None
+    host_to_device_bandwidth: Annotated[float, Field(gt=0)]
+    device_flops: Annotated[float, Field(gt=0)]
+
+    @cached_property
+    def numbers(self) -> HostNumbers:
+        """What a node that does not give these numbers is taken to have."""
+        return HostNumbers(
+            single_thread_score=self.single_thread_score,
+            page_cache=self.page_cache_bandwidth,
+            local_nvme=self.local_nvme_bandwidth,
+            network_disk=self.network_disk_bandwidth,
+            object_store=self.object_store_bandwidth,
+            host_to_device=self.host_to_device_bandwidth,
+            device_flops=self.device_flops,
+        )
+
+
+class VersionEffect(FrozenModel):
+    """What another engine version does to the phases, relative to the profile's version."""
+
+    version: str
+    scales: dict[str, Annotated[float, Field(ge=0)]]
+    """Phase -> factor; phases that are not named: 1."""
+    source: str
+
+
+class HeldOut(FrozenModel):
+    """Relative errors (predicted / measured - 1) of totals of groups that the fit had not seen."""
+
+    by: str
+    errors: dict[str, float]
+    """Group -> error of its total; for a group of several runs the one largest in size."""
+
+
+class Provenance(FrozenModel):
+    """Where the coefficients come from."""
+
+    citation: str
+    runs: dict[str, Annotated[int, Field(ge=0)]]
+    """Data set -> number of runs used."""
+    records_digest: str
+    """SHA-256 of the records, as they were read."""
+
+
+class Profile(FrozenModel):
+    """Coefficients of one host for one engine version. ``Profile.load(path)``, ``profile.save(path)``,
+    ``Profile.reference(name)``."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    kind: Literal["reference", "calibrated"]
+    engine: str
+    engine_version: str
+    host: Host
+    coefficients: dict[str, dict[str, dict[str, CoefficientValue]]]
+    """Term -> variant (``default``, ``compile_cache=cold``, ``load_format=...`` ...) -> coefficient."""
+    covariance: dict[str, tuple[tuple[float, ...], ...]] = Field(default_factory=dict)
+    """``term/variant`` -> covariance of its fitted coefficients, in the order in which they stand."""
+    version_effects: Annotated[tuple[VersionEffect, ...], Field(strict=False)] = ()
+    version_spread: Annotated[float, Field(ge=0)] = 0.0
+    """Standard deviation of the logarithm of a phase's scale between neighbouring versions."""
+    transfer_spread: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """Phase -> standard deviation of the logarithm of its scale between hosts."""
+    transfer_hosts: Annotated[int, Field(ge=0)] = 0
+    """Number of hosts behind ``transfer_spread``."""
+    held_out: HeldOut
+    domain: dict[str, Annotated[tuple[float, float], Field(strict=False)]] = Field(default_factory=dict)
+    """Input -> (smallest, largest) over the runs."""
+    provenance: Provenance
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists_to_tuples(cls, data: Any) -> Any:
+        """JSON has no tuples: accept lists where they stand for them."""
+        if isinstance(data, Mapping) and isinstance(data.get("covariance"), Mapping):
+            matrices = {key: tuple(tuple(row) for row in matrix) for key, matrix in data["covariance"].items()}
+            return dict(data) | {"covariance": matrices}
+        return data
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        parse_version(self.engine_version)
+        sets = {term.set_name: term for term in TERMS.values() if term.set_name == term.name and term.coefficients}
+        for name, term in sets.items():
+            default = self.coefficients.get(name, {}).get("default")
+            if default is None:
+                raise ProfileError(f"coefficients.{name}.default: missing; fit the profile again")
+            for variant, values in self.coefficients[name].items():
+                if set(values) != set(term.coefficients):
+                    raise ProfileError(
+                        f"coefficients.{name}.{variant} = {', '.join(values)}: it should hold {', '.join(term.coefficients)}"
+                    )
+        unknown = set(self.coefficients) - set(sets)
+        if unknown:
+            raise ProfileError(f"coefficients.{min(unknown)}: no such term; known: {', '.join(sets)}")
+        return self
+
+    # --- files ---
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """From a file; old schemas are migrated. Raises InputFileError, ProfileError or ConfigError, in one line."""
+        return cls.from_dict(read_json_object(Path(path), _LARGEST_PROFILE, "a profile"), str(path))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], name: str = "profile") -> Self:
+        """From the content of a file. Raises ProfileError or ConfigError."""
+        try:
+            return cls.model_validate(migrate(data, name))
+        except ProfileError:
+            raise
+        except StartupModelError as error:
+            raise ProfileError(f"{name}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write to a file: the whole new one or the old one, whatever happens on the way. Raises InputFileError."""
+        write_atomically(Path(path), self.to_json())
+
+    def to_json(self) -> str:
+        """The text of the file: the same for the same profile."""
+        return canonical_json(self.model_dump(mode="json", exclude_none=True))
+
+    @classmethod
+    def reference(cls, name: str) -> Profile:
+        """A reference profile that comes with the package, by name. Raises UnknownNameError."""
+        table = _references()
+        if name not in table:
+            raise UnknownNameError("profile", name, table)
+        return table[name]
+
+    # --- reading coefficients ---
+
+    @cached_property
+    def values(self) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+        """Term -> variant -> coefficient -> number, for the terms to be called with."""
+        return {
+            term: {
+                variant: {name: entry.value for name, entry in values.items()} for variant, values in variants.items()
+            }
+            for term, variants in self.coefficients.items()
+        }
+
+    @cached_property
+    def parsed_version(self) -> Version:
+        """``engine_version`` as numbers."""
+        return parse_version(self.engine_version)
+
+    def variant(self, set_name: str, keys: tuple[str, ...]) -> str:
+        """The first of ``keys`` for which the profile has coefficients of the term."""
+        variants = self.coefficients[set_name]
+        return next((key for key in keys if key in variants), "default")
+
+    def version_scales(self, version: Version, generation: str) -> tuple[Mapping[str, float], str | None]:
+        """Factors on the phases for an engine version, and the version they were measured at.
+
+        The profile's own version needs none (empty, None). Another one takes the last measured version of its
+        generation at or before it, else the first after it.
+        """
+        if version == self.parsed_version:
+            return {}, None
+        rows = [(parse_version(effect.version), effect) for effect in self.version_effects]
+        own = (self.parsed_version, None)
+        same = sorted(
+            [row for row in [*rows, own] if (row[0] >= (0, 8)) == (generation == "v1")], key=lambda row: row[0]
+        )
+        if not same:
+            return {}, None
+        before = [row for row in same if row[0] <= version]
+        _, effect = before[-1] if before else same[0]
+        return (effect.scales, effect.version) if effect is not None else ({}, None)
+
+
+@lru_cache(maxsize=1)
+def _references() -> dict[str, Profile]:
+    """All reference profiles of the package by name."""
+    folder = files("startup_model").joinpath("data/profiles")
+    texts = sorted(
+        (entry.name, entry.read_text(encoding="utf-8")) for entry in folder.iterdir() if entry.name.endswith(".json")
+    )
+    return {(profile := Profile.from_dict(json.loads(text), name)).name: profile for name, text in texts}
+
+
+def reference_names() -> tuple[str, ...]:
+    """Names of the reference profiles."""
+    return tuple(_references())
+
+
+class Selection(NamedTuple):
+    """A reference profile and why it was taken."""
+
+    profile: Profile
+    reason: str
+    same_host: bool
+    """The node has the processor and the accelerator of the profile's host."""
+
+
+@lru_cache(maxsize=4096)
+def select_reference(engine: str, generation: str, version: Version, hardware: HardwareConfig) -> Selection:
+    """The reference profile nearest to a start, by an explicit rule.
+
+    First the engine's generation, then its version, then the processor (the same model), then the accelerator (the
+    same, else the nearest memory bandwidth).
+    """
+
+    def closeness(profile: Profile) -> tuple[bool, float, bool, bool, float]:
+        same_generation = profile.engine == engine and (profile.parsed_version >= (0, 8)) == (generation == "v1")
+        distance = abs(_as_number(profile.parsed_version) - _as_number(version))
+        bandwidth = abs(math.log(profile.host.gpu_memory_bandwidth / hardware.gpu_memory_bandwidth))
+        return (
+            same_generation,
+            -distance,
+            _same(profile.host.cpu, hardware.cpu.model),
+            _same(profile.host.gpu, hardware.gpu),
+            -bandwidth,
+        )
+
+    best = max(_references().values(), key=closeness)
+    _, _, same_cpu, same_gpu, _ = closeness(best)
+    cpu = (
+        f"same processor, {best.host.cpu}"
+        if same_cpu
+        else f"processor {hardware.cpu.model}, its host has {best.host.cpu}"
+    )
+    gpu = (
+        f"same accelerator, {best.host.gpu}"
+        if same_gpu
+        else f"accelerator {hardware.gpu}, its host has {best.host.gpu}"
+    )
+    reason = f"{best.engine} {best.engine_version}; {cpu}; {gpu}"
+    return Selection(best, reason, same_cpu and same_gpu)
+
+
+def _same(a: str, b: str) -> bool:
+    """Whether two hardware names mean the same thing, spelling aside."""
+    return _folded(a) == _folded(b)
+
+
+@lru_cache(maxsize=4096)
+def _folded(name: str) -> str:
+    return "".join(ch for ch in name.lower().removeprefix("nvidia").replace("sxm5", "sxm") if ch.isalnum())
+
+
+def _as_number(version: Version) -> float:
+    """A version on one axis: 0.10.1.1 -> 10.0101."""
+    return sum(part / 100 ** (place - 1) for place, part in enumerate(version[:4]))

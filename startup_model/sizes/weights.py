@@ -1,0 +1,139 @@
+"""Bytes of weights: on storage, read per node, copied to one device, resident there, and read by one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from startup_model.config.engine import EngineConfig
+from startup_model.config.hardware import HardwareConfig
+from startup_model.config.model import DTYPES, ModelConfig, Quantization
+
+__all__ = ["WeightSizes", "packed_bits", "weight_sizes"]
+
+PACKED_KINDS = frozenset({"attention", "state_space", "mlp", "experts", "shared_experts"})
+"""Kinds of parameters that quantisation packs; embeddings, head, norms, router and vision tower keep their type."""
+
+SCALE_BITS: Mapping[str, float] = {
+    "gptq": 20.0,
+    "awq": 20.0,
+    "auto-round": 20.0,
+    "fp8": 32.0,
+    "modelopt": 8.0,
+    "modelopt-fp4": 8.0,
+    "mxfp4": 8.0,
+    "bitsandbytes": 32.0,
+    "compressed-tensors": 16.0,
+}
+"""Method -> bits of scale (and zero point) for each group of packed weights: GPTQ and AWQ a 16-bit scale and a 4-bit
+zero, MXFP4 and NVFP4 an 8-bit scale, block FP8 and bitsandbytes a 32-bit one. Methods that are not listed: 16."""
+
+ON_THE_FLY: Mapping[str, Mapping[str, float | bool]] = {
+    "fp8": {"bits": 8.0},
+    "bitsandbytes": {"bits": 4.0, "group_size": 64},
+    "experts_int8": {"bits": 8.0, "experts_only": True},
+}
+"""Methods that take an unquantised checkpoint, read all of it and pack it on the way -> fields of the Quantization on the device."""
+
+_SHARD_BYTES = 5e9
+"""Size at which checkpoints are cut into files (the default of transformers' ``save_pretrained``)."""
+
+
+class WeightSizes(NamedTuple):
+    """Weights of one start, in bytes."""
+
+    checkpoint_bytes: float
+    """All tensors on storage."""
+    node_bytes: float
+    """Read on one node: what its ranks need, each byte once."""
+    rank_bytes: float
+    """Copied from host to one device."""
+    resident_bytes: float
+    """On the device with the most weights, once loaded."""
+    active_bytes: float
+    """Read by the forward pass of one token on one rank."""
+    files: int
+    """Files of the checkpoint."""
+
+
+def packed_bits(quantization: Quantization) -> float:
+    """Bits per packed weight, scales included: bits + scale bits / group size."""
+    scale = SCALE_BITS.get(quantization.method, 16.0)
+    return quantization.bits + (scale / quantization.group_size if quantization.group_size else 0.0)
+
+
+def engine_quantization(model: ModelConfig, engine: EngineConfig) -> Quantization | None:
+    """How the weights lie on the device: as in the checkpoint, or as the engine packs them on the way."""
+    method = engine.quantization
+    if model.quantization is not None or method is None:
+        return model.quantization
+    packing = ON_THE_FLY.get(method)
+    return None if packing is None else Quantization.model_validate({"method": method, **packing})
+
+
+def parameter_bytes(counts: Mapping[str, float], quantization: Quantization | None, dtype_bytes: float) -> float:
+    """Bytes of parameters by kind: packed kinds at their packed width, all others at ``dtype_bytes``."""
+    if quantization is None:
+        return sum(counts.values()) * dtype_bytes
+    kinds = frozenset({"experts"}) if quantization.experts_only else PACKED_KINDS
+    packed = packed_bits(quantization) / 8
+    return sum(number * (packed if kind in kinds else dtype_bytes) for kind, number in counts.items())
+
+
+@lru_cache(maxsize=4096)
+def weight_sizes(model: ModelConfig, engine: EngineConfig, hardware: HardwareConfig, dtype_bytes: float) -> WeightSizes:
+    """Bytes of weights of one start.
+
+    checkpoint = known bytes, else sum over kinds of parameters x bytes per parameter; one rank holds attention,
+    feed-forward and vocabulary / tp, layers / pp, experts / ep; a node reads the share of the checkpoint of the
+    pipeline stages that run on it.
+    """
+    stored = DTYPES[model.dtype]
+    computed = parameter_bytes(model.parameters_by_kind, model.quantization, stored)
+    checkpoint = float(model.checkpoint_bytes or computed)
+    lazy = _lazy_share(model) if engine.lazy_experts else 1.0
+
+    resident_quantization = engine_quantization(model, engine)
+    share = -(-model.num_hidden_layers // engine.pp) / model.num_hidden_layers
+    ranks = engine.tp * engine.dp if engine.expert_parallel else 1
+    rank = dict(model.rank_parameters(engine.tp, ranks))
+    ends = {kind: rank.pop(kind) for kind in ("embedding", "head", "vision") if kind in rank}
+    layers = {kind: number * share for kind, number in rank.items()}
+    kept = (
+        ends
+        if engine.pp == 1
+        else {"embedding": max(ends.get("embedding", 0) + ends.get("vision", 0), ends.get("head", 0))}
+    )
+    resident = parameter_bytes(layers | kept, resident_quantization, dtype_bytes)
+    # What is copied is what is stored; packing on the way happens on the device.
+    rank_bytes = parameter_bytes(layers | kept, model.quantization, stored) * (checkpoint / computed)
+
+    ranks_per_node = max(1, min(hardware.gpus or engine.tp * engine.pp * engine.dp, engine.tp * engine.pp * engine.dp))
+    stages_on_node = min(engine.pp, -(-ranks_per_node // engine.tp))
+    active = model.active_parameters / model.parameters
+    return WeightSizes(
+        checkpoint_bytes=checkpoint,
+        node_bytes=checkpoint * stages_on_node / engine.pp * lazy,
+        rank_bytes=rank_bytes * lazy,
+        resident_bytes=resident,
+        active_bytes=_active_bytes(model, resident_quantization, dtype_bytes) / engine.tp / engine.pp
+        if active
+        else 0.0,
+        files=model.checkpoint_files or max(1, round(checkpoint / _SHARD_BYTES + 0.5)),
+    )
+
+
+def _active_bytes(model: ModelConfig, quantization: Quantization | None, dtype_bytes: float) -> float:
+    """Bytes that the forward pass of one token reads."""
+    counts = dict(model.parameters_by_kind)
+    counts.pop("vision", None)
+    if not model.tie_word_embeddings:
+        counts.pop("embedding", None)
+    counts["experts"] = counts.get("experts", 0) - model.idle_expert_parameters
+    return parameter_bytes(counts, quantization, dtype_bytes)
+
+
+def _lazy_share(model: ModelConfig) -> float:
+    """Share of the checkpoint that is loaded when experts that no token has asked for yet are left out."""
+    return 1.0 - model.idle_expert_parameters / model.parameters
