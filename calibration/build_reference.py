@@ -12,6 +12,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,12 +125,14 @@ def build_profiles() -> tuple[Profile, ...]:
     shared = _Shared(runs, donor, *_version_effects(runs, donor), _transfer_spread(runs))
     profiles = []
     for name, host in HOSTS.items():
-        report = leave_one_out(
-            [run for run in usable(name, runs) if run.dataset == host.main_dataset],
-            lambda model, name=name: _profile(name, shared, without_model=model),
-        )
+        runs_of_session = [run for run in usable(name, runs) if run.dataset == host.main_dataset]
+        report = leave_one_out(runs_of_session, partial(_without_model, name, shared))
         profiles.append(_profile(name, shared, held_out={row.group: row.error for row in report.rows}))
     return tuple(profiles)
+
+
+def _without_model(host: str, shared: _Shared, model: str) -> Profile:
+    return _profile(host, shared, without_model=model)
 
 
 def reference_without(host: str, model: str) -> Profile:
@@ -380,7 +383,9 @@ def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[Ver
             reference = at_anchor / sum(base.predicted[phase] for phase in (*named, *others))
             scales |= dict.fromkeys(rest, own / reference)
         totals.append(math.log((run.wall_s or 0.0) / sum(parts.predicted.values())))
-        ordered = {phase.value: _rounded(scales[phase.value]) for phase in Phase if phase.value in scales}
+        ordered: dict[str, float] = {
+            str(phase): _rounded(scales[phase.value]) for phase in Phase if phase.value in scales
+        }
         if run.engine.version == _ANCHOR:
             ordered = {}
         effects.append(

@@ -21,7 +21,9 @@ try:
     from rich.console import Console
     from rich.table import Table
 except ModuleNotFoundError as error:  # pragma: no cover - depends on the installation
-    sys.stderr.write(f"startup-model: {error.name} is missing; install the command line with pip install 'startup-model[cli]'\n")
+    sys.stderr.write(
+        f"startup-model: {error.name} is missing; install the command line with pip install 'startup-model[cli]'\n"
+    )
     raise SystemExit(2) from None
 
 __all__ = ["app", "main"]
@@ -38,25 +40,32 @@ app = typer.Typer(
 _BAR_WIDTH = 16
 
 ModelOption = Annotated[
-    str | None, typer.Option("--model", help="Folder, config.json or catalogue name; default: the model that --engine serves.")
+    str | None,
+    typer.Option("--model", help="Folder, config.json or catalogue name; default: the model that --engine serves."),
 ]
 HardwareOption = Annotated[str, typer.Option("--hardware", help="Preset (see 'presets') or JSON file.")]
 EngineOption = Annotated[str | None, typer.Option("--engine", help="Command line, such as 'vllm serve MODEL -tp 2'.")]
 ProfileOption = Annotated[
     str | None, typer.Option("--profile", help="Profile file or name of a reference; default: the nearest reference.")
 ]
-GpusOption = Annotated[int | None, typer.Option("--gpus", help="Accelerators per node; default: as many as the engine needs.")]
+GpusOption = Annotated[
+    int | None, typer.Option("--gpus", help="Accelerators per node; default: as many as the engine needs.")
+]
 PageCacheOption = Annotated[str | None, typer.Option("--page-cache", help="hot, cold or unknown.")]
 CompileCacheOption = Annotated[str | None, typer.Option("--compile-cache", help="warm or cold.")]
 StorageOption = Annotated[
     str | None,
-    typer.Option("--storage", help="Where the checkpoint lies: local_nvme, network_disk or object_store, with '=1.2 GB/s' if known."),
+    typer.Option(
+        "--storage",
+        help="Where the checkpoint lies: local_nvme, network_disk or object_store, with '=1.2 GB/s' if known.",
+    ),
 ]
 VersionOption = Annotated[str | None, typer.Option("--engine-version", help="Release of the engine, such as 0.11.0.")]
 LevelOption = Annotated[float, typer.Option("--level", help="Probability of the interval.")]
 FactorOption = Annotated[float, typer.Option("--safety-factor", help="Time to promise = factor x prediction.")]
 IncludeOption = Annotated[
-    list[str] | None, typer.Option("--include", help="Segment to add: provision, image_pull, container_start, first_request.")
+    list[str] | None,
+    typer.Option("--include", help="Segment to add: provision, image_pull, container_start, first_request."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 
@@ -124,7 +133,9 @@ def presets() -> None:
     console.print(table)
     for name in reference_names():
         reference = Profile.reference(name)
-        console.print(f"reference profile {name}: {reference.engine} {reference.engine_version}, {reference.provenance.citation}")
+        console.print(
+            f"reference profile {name}: {reference.engine} {reference.engine_version}, {reference.provenance.citation}"
+        )
 
 
 @app.command()
@@ -201,7 +212,13 @@ def _predict(
     if storage is not None:
         node = node.replace(storage=node.storage.replace(**_storage_changes(storage)))
     prediction = run(
-        served, node, engine_config, profile=profile, level=level, safety_factor=safety_factor, include=tuple(include or ())
+        served,
+        node,
+        engine_config,
+        profile=profile,
+        level=level,
+        safety_factor=safety_factor,
+        include=tuple(include or ()),
     )
     return prediction, engine_config.unused_flags
 
@@ -224,7 +241,9 @@ def _print_json(data: dict[str, Any]) -> None:
 
 def _phase_table(prediction: StartupPrediction) -> Table:
     context = prediction.context
-    table = Table(title=f"{context.model_name} on {context.hardware_name} with {context.engine_name}", title_justify="left")
+    table = Table(
+        title=f"{context.model_name} on {context.hardware_name} with {context.engine_name}", title_justify="left"
+    )
     table.add_column("phase", no_wrap=True)
     table.add_column("seconds", justify="right")
     table.add_column("share", justify="right")
@@ -267,12 +286,15 @@ def _print_summary(console: Console, prediction: StartupPrediction, unused: tupl
 def _memory_lines(memory: MemoryBudget) -> list[str]:
     from startup_model.units import format_bytes
 
-    return [
+    budget = (
         f"memory of one device {format_bytes(memory.gpu_memory)}: weights {format_bytes(memory.weights)}, activations "
-        f"{format_bytes(memory.activations)}, KV cache {format_bytes(memory.kv_cache)}",
+        f"{format_bytes(memory.activations)}, KV cache {format_bytes(memory.kv_cache)}"
+    )
+    pool = (
         f"KV cache {memory.status}: {memory.num_gpu_blocks} blocks, {memory.kv_cache_tokens} tokens, "
-        f"{memory.max_concurrency:.1f} requests of full length at once",
-    ]
+        f"{memory.max_concurrency:.1f} requests of full length at once"
+    )
+    return [budget, pool]
 
 
 if __name__ == "__main__":

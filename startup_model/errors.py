@@ -6,7 +6,10 @@ of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from itertools import islice
+from typing import Any
 
 __all__ = [
     "ConfigError",
@@ -19,33 +22,45 @@ __all__ = [
 ]
 
 _LONGEST_VALUE_SHOWN = 80
+_LONGEST_MESSAGE = 580
 
 
 class StartupModelError(ValueError):
-    """Something given to the library cannot be used; the message says what, and what to do about it."""
+    """Something given to the library cannot be used; the message says what, and what to do about it.
+
+    Whatever names and paths the message quotes, it is one printable line of bounded length.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message, _LONGEST_MESSAGE))
 
 
 class ConfigError(StartupModelError):
     """A field of a model, hardware or engine configuration is missing, impossible or contradicts another one."""
 
     def __init__(self, field: str, value: object, problem: str, remedy: str = "") -> None:
-        self.field = field
+        self.field = field = one_line(str(field), 100)
         self.value = value
-        self.problem = problem
+        self.problem = problem = one_line(problem, 240)
         self.remedy = remedy
-        parts = [f"{field} = {shown(value)}: {problem}" if value is not MISSING else f"{field}: {problem}"]
-        if remedy:
-            parts.append(remedy)
-        super().__init__("; ".join(parts))
+        start = f"{field} = {shown(value)}: {problem}" if value is not MISSING else f"{field}: {problem}"
+        super().__init__(f"{start}; {remedy}" if remedy else start)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the parts: an error has to travel between processes, whatever its value is."""
+        value = self.value if self.value is MISSING or isinstance(self.value, str | int | float) else shown(self.value)
+        return (_rebuilt, (type(self), self.args[0], self.field, value, self.problem, self.remedy))
 
 
 class UnknownNameError(ConfigError):
     """A name (model, hardware preset, phase, field, flag value) is not in the table where it was looked up."""
 
-    def __init__(self, field: str, value: str, known: Iterable[str], remedy: str = "", aliases: Iterable[str] = ()) -> None:
+    def __init__(
+        self, field: str, value: str, known: Iterable[str], remedy: str = "", aliases: Iterable[str] = ()
+    ) -> None:
         names = sorted(known)
         nearest = nearest_name(value, [*names, *aliases])
-        hint = f"did you mean {nearest!r}?" if nearest else f"known: {_listed(names)}"
+        hint = f"did you mean {nearest!r}?" if nearest else f"known: {one_line(_listed(names), 250)}"
         super().__init__(field, value, "not a known name", f"{hint}{' ' + remedy if remedy else ''}")
 
 
@@ -63,18 +78,66 @@ class _Missing:
     def __repr__(self) -> str:
         return "missing"
 
+    def __reduce__(self) -> str:
+        return "MISSING"
+
 
 MISSING = _Missing()
 
 
+def _rebuilt(
+    kind: type[ConfigError], message: str, field: str, value: object, problem: str, remedy: str
+) -> ConfigError:
+    """A ConfigError (or a subclass) as it was before it was pickled."""
+    error = kind.__new__(kind, message)
+    error.field, error.value, error.problem, error.remedy = field, value, problem, remedy
+    return error
+
+
+def one_line(text: str, longest: int) -> str:
+    """``text`` without line breaks, control characters and halves of characters; what is too long loses its middle."""
+    text = " ".join(_without_middle(text, longest).split())
+    if not text.isprintable():
+        text = _without_middle("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text), longest)
+    return text
+
+
+def _without_middle(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest * 2 // 3]} ... {text[5 - longest // 3 :]}"
+
+
 def shown(value: object) -> str:
-    """``value`` as one short, printable piece of a message: no line breaks, bounded length."""
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**20:
-        return f"{'-' if value < 0 else ''}about 10^{_decimal_digits(abs(value)) - 1}"
-    if isinstance(value, dict | list | tuple | set | frozenset) and len(value) > 8:
-        return f"a {type(value).__name__} of {len(value)} items"
-    text = repr(value[: 4 * _LONGEST_VALUE_SHOWN] if isinstance(value, str | bytes) else value)
+    """``value`` as one short, printable piece of a message: no line breaks, bounded length, whatever it is."""
+    text = _piece(value, depth=2)
     return text if len(text) <= _LONGEST_VALUE_SHOWN else f"{text[: _LONGEST_VALUE_SHOWN - 3]}..."
+
+
+def _piece(value: object, depth: int) -> str:
+    """Like ``repr``, but never of more than a few items, levels or characters of the value."""
+    if isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, int):
+        return (
+            repr(int(value)) if abs(value) < 10**20 else f"{'-' if value < 0 else ''}about 10^{_exponent(abs(value))}"
+        )
+    if isinstance(value, str | bytes):
+        return repr(value[:_LONGEST_VALUE_SHOWN])
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        if len(value) > 8:
+            return f"a {type(value).__name__} of {len(value)} items"
+        if depth == 0 and value:
+            return "..."
+        if isinstance(value, dict):
+            pairs = [f"{_piece(key, 0)}: {_piece(item, depth - 1)}" for key, item in islice(value.items(), 8)]
+            return f"{{{', '.join(pairs)}}}"
+        items = ", ".join(_piece(item, depth - 1) for item in islice(value, 8))
+        return f"({items})" if isinstance(value, tuple) else f"[{items}]"
+    if value is None or isinstance(value, float):
+        return repr(value)
+    try:
+        return one_line(repr(value), _LONGEST_VALUE_SHOWN)
+    except Exception:  # whatever a foreign class does in its repr
+        return f"an object of type {type(value).__name__}"
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
@@ -85,7 +148,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     for candidate in known:  # an id may be meant by its last part alone
         by_folded.setdefault(candidate.lower().rsplit("/", 1)[-1], candidate)
         by_folded[candidate.lower()] = candidate
-    wanted = name[:200].lower()
+    wanted = str(name)[:200].lower()
     matches = difflib.get_close_matches(wanted, by_folded, n=1, cutoff=0.6)
     matches = matches or difflib.get_close_matches(wanted.rsplit("/", 1)[-1], by_folded, n=1, cutoff=0.75)
     return by_folded[matches[0]] if matches else None
@@ -95,7 +158,6 @@ def _listed(names: list[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f" ... ({len(names)} in all)" if len(names) > most else "")
 
 
-def _decimal_digits(value: int) -> int:
-    """Number of decimal digits of a positive integer, without the cost (or limit) of printing it."""
-    digits = int(value.bit_length() * 0.30102999566398120)
-    return digits + 1 if value >= 10**digits else digits
+def _exponent(value: int) -> int:
+    """Decimal exponent of a positive integer, without the cost (or limit) of printing it."""
+    return math.floor(math.log10(value) + 1e-12)

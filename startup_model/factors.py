@@ -28,12 +28,6 @@ class LayerCost(NamedTuple):
     capture: float
     profiling: float
 
-    def __mul__(self, other: object) -> LayerCost:  # type: ignore[override]
-        """Costs of parts multiply."""
-        if not isinstance(other, LayerCost):
-            return NotImplemented
-        return LayerCost(*(a * b for a, b in zip(self, other, strict=True)))
-
 
 LAYER_COSTS: Mapping[str, LayerCost] = {
     "attention": LayerCost(1.0, 1.0, 1.0, 1.0),
@@ -43,27 +37,34 @@ LAYER_COSTS: Mapping[str, LayerCost] = {
     "mamba": LayerCost(0.3, 0.45, 1.5, 0.5),
     "mamba2": LayerCost(0.3, 0.45, 1.5, 0.5),
     "linear_attention": LayerCost(0.3, 0.45, 1.5, 0.5),
+    "kimi_delta_attention": LayerCost(0.3, 0.45, 1.5, 0.5),
+    "lightning_attention": LayerCost(0.3, 0.45, 1.5, 0.5),
+    "short_convolution": LayerCost(0.3, 0.45, 1.0, 0.5),
+    "gated_linear_recurrence": LayerCost(0.3, 0.45, 1.5, 0.5),
+    "time_mix": LayerCost(0.3, 0.45, 1.5, 0.5),
     "parallel": LayerCost(0.8, 0.9, 1.0, 1.0),
 }
 """Part of a layer -> its factor; the factors of mixer, feed-forward part and wiring multiply.
 
 From one H100 NVL host with vLLM 0.10.1.1 (arXiv 2606.07362: Qwen1.5-MoE, gpt-oss, DeepSeek-V2-Lite, Granite 4 hybrids,
-Falcon): few models each, to be read as priors. linear_attention is taken to behave like a state space.
+Falcon): few models each, to be read as priors. Recurrent mixers that were not measured are taken to behave like a
+state space.
 """
 
-_OTHER = LayerCost(1.0, 1.0, 1.0, 1.0)
+_SAME = LayerCost(1.0, 1.0, 1.0, 1.0)
 
 
 def weighted_layers(model: ModelConfig) -> LayerCost:
     """Layers of a model in units of a dense attention layer, for tracing, compiling, capturing and profiling."""
     totals = [0.0, 0.0, 0.0, 0.0]
     for group in model.layers:
-        cost = LAYER_COSTS["parallel"] if group.parallel else _OTHER
-        for part in (group.mixer, group.feed_forward):
-            if part is not None:
-                cost = cost * LAYER_COSTS.get(part.kind, _OTHER)
-        for i, value in enumerate(cost):
-            totals[i] += group.count * value
+        wiring = LAYER_COSTS["parallel"] if group.parallel else _SAME
+        # Mixers beside each other in one layer are each traced and captured; the layer as a whole counts once.
+        mixers = [LAYER_COSTS.get(mixer.kind, _SAME) for mixer in group.mixers] or [_SAME]
+        feed_forwards = [LAYER_COSTS.get(part.kind, _SAME) for part in group.feed_forwards] or [_SAME]
+        for i in range(4):
+            cost = wiring[i] * max(mixer[i] for mixer in mixers) * max(part[i] for part in feed_forwards)
+            totals[i] += group.count * cost
     return LayerCost(*totals)
 
 

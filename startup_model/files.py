@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from startup_model.errors import InputFileError, shown
 
-__all__ = ["read_json_object", "write_atomically"]
+__all__ = [
+    "canonical_json",
+    "is_file",
+    "is_folder",
+    "open_regular",
+    "parse_json_object",
+    "read_json_object",
+    "write_atomically",
+]
+
+_MOST_DIGITS = 4300  # Python itself reads no longer whole number (CVE-2020-10735)
 
 
 def read_json_object(path: Path, largest: int, what: str) -> dict[str, Any]:
@@ -20,21 +32,58 @@ def read_json_object(path: Path, largest: int, what: str) -> dict[str, Any]:
     Raises InputFileError, in one line, when the file is absent, not a regular file, empty, larger than ``largest``
     bytes, not UTF-8, not JSON (cut off, say), nested beyond reason, or JSON of another kind than an object.
     """
+    with open_regular(path, what) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest:
+            raise InputFileError(
+                f"{path}: {size} bytes, more than the {largest} that {what} can have; give the right file"
+            )
+        content = file.read(largest + 1) or b""
+    if len(content) > largest:  # it grew, or is of a file system that does not know sizes
+        raise InputFileError(f"{path}: more than the {largest} bytes that {what} can have; give the right file")
+    return parse_json_object(content, str(path), what)
+
+
+@contextmanager
+def open_regular(path: Path, what: str) -> Iterator[BinaryIO]:
+    """``path`` open for reading, when it is a regular file; pipes and devices are neither waited for nor read.
+
+    Raises InputFileError in one line for anything else, and for errors while it is read.
+    """
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if not path.is_file():
-                raise InputFileError(f"{path}: not a regular file; give {what}")
-            if size > largest:
-                raise InputFileError(
-                    f"{path}: {size} bytes, more than the {largest} that {what} can have; give the right file"
-                )
-            content = file.read(largest + 1)
+        # Without blocking: opening a named pipe would otherwise wait until somebody writes into it.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
         raise InputFileError(f"{path}: no such file; give {what}") from None
     except OSError as error:
         raise InputFileError(f"{path}: {error.strerror or error}; give {what}") from None
-    return parse_json_object(content, str(path), what)
+    except ValueError as error:  # a null byte or half a character in the name
+        raise InputFileError(f"{shown(str(path))}: no name of a file ({error}); give {what}") from None
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise InputFileError(f"{path}: {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}; give {what}")
+    try:
+        with os.fdopen(descriptor, "rb") as file:
+            yield file
+    except OSError as error:
+        raise InputFileError(f"{path}: {error.strerror or error}; give {what}") from None
+
+
+def is_file(path: Path) -> bool:
+    """Whether ``path`` leads to a regular file that can be seen; never an exception, whatever the name is."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether ``path`` leads to a folder that can be seen; never an exception, whatever the name is."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def parse_json_object(content: bytes, name: str, what: str) -> dict[str, Any]:
@@ -51,8 +100,8 @@ def parse_json_object(content: bytes, name: str, what: str) -> dict[str, Any]:
         ) from None
     except RecursionError:
         raise InputFileError(f"{name}: nested too deeply to be {what}") from None
-    except ValueError as error:
-        raise InputFileError(f"{name}: not valid JSON ({error}); give {what}") from None
+    except ValueError:  # the only one that is left
+        raise InputFileError(f"{name}: holds a number of more than {_MOST_DIGITS} digits; give {what}") from None
     if not isinstance(value, dict):
         raise InputFileError(f"{name}: a JSON {type(value).__name__} ({shown(value)}), not an object; give {what}")
     return value
@@ -65,8 +114,9 @@ def write_atomically(path: Path, text: str) -> None:
     """
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    except OSError as error:
-        raise InputFileError(f"{path}: cannot be written ({error.strerror or error}); choose another folder") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputFileError(f"{path}: cannot be written ({reason}); choose another folder") from None
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
@@ -74,8 +124,9 @@ def write_atomically(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-    except OSError as error:
-        raise InputFileError(f"{path}: cannot be written ({error.strerror or error})") from None
+    except (OSError, UnicodeEncodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputFileError(f"{path}: cannot be written ({reason})") from None
     finally:
         Path(temporary).unlink(missing_ok=True)
 

@@ -300,6 +300,12 @@ def make_plan(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
     )
 
 
+def _node_name(hardware: HardwareConfig) -> str:
+    """The node in words: how many of which."""
+    each = f"{hardware.gpus} x {hardware.name}" if hardware.gpus > 1 else hardware.name
+    return f"{hardware.nodes} nodes of {each}" if hardware.nodes > 1 else each
+
+
 def _select(
     profile: Profile | None, engine: EngineConfig, resolved: ResolvedEngine, hardware: HardwareConfig
 ) -> Selection:
@@ -317,7 +323,15 @@ def _call(step: Step, profile: Profile, inputs: Mapping[str, float], keys: tuple
     variant = profile.variant(term.set_name, keys)
     values = profile.values[term.set_name][variant]
     coefficients = {name: values[name] for name in term.coefficients}
-    return TermCall(term.function, arguments, coefficients, scale, term, variant, _source(term, arguments, coefficients, profile, variant))
+    return TermCall(
+        term.function,
+        arguments,
+        coefficients,
+        scale,
+        term,
+        variant,
+        _source(term, arguments, coefficients, profile, variant),
+    )
 
 
 def _source(

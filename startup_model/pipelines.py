@@ -7,7 +7,7 @@ as the longest. A new engine or version is a new row of ``PIPELINES``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -83,7 +83,7 @@ _V1_GRAPH_ESTIMATE = (
     *_READY,
     *_AFTER,
 )
-_SGLANG = (
+_SGLANG: tuple[Step | Overlap, ...] = (
     *_BEFORE,
     *_steps("framework_bootstrap", "worker_spawn"),
     # The main process builds the tokenizer while the scheduler processes load the model; there is no profile run.
@@ -158,15 +158,11 @@ def _run_overlap(overlap: Overlap, seconds: Callable[[Step], Values | None], tim
             total = total + value
         branches.append((times, total))
         longest = maximum(longest, total)
-    taken: Values | bool = False
+    taken: Any = False
     for times, total in branches:
         # Of equal branches the first counts.
-        if isinstance(longest, np.ndarray):
-            counts = (total == longest) & ~np.asarray(taken, dtype=bool)
-            taken = np.asarray(taken, dtype=bool) | counts
-        else:
-            counts = total == longest and not taken
-            taken = taken or counts
+        counts = np.logical_and(total == longest, np.logical_not(taken))
+        taken = np.logical_or(taken, counts)
         for phase, value in times:
             shown = np.where(counts, value, 0.0) if isinstance(longest, np.ndarray) else value if counts else 0.0
             before = timings.get(phase, Timing(0.0, 0.0))

@@ -171,10 +171,10 @@ class StartupPrediction:
     def explain(self) -> str:
         """The prediction in words: each phase's formula, the same with its numbers, and what they come to."""
         low, high = self.interval
+        between = f"{self.level:.0%} interval {format_seconds(low)} to {format_seconds(high)}"
         lines = [
             f"{self.context.model_name} on {self.context.hardware_name} with {self.context.engine_name}",
-            f"ready after {format_seconds(self.total_s)}; {self.level:.0%} interval {format_seconds(low)} to {format_seconds(high)} "
-            f"({self.context.interval_source})",
+            f"ready after {format_seconds(self.total_s)}; {between} ({self.context.interval_source})",
             f"time to promise: {format_seconds(self.slo_bound_s)} = {self.safety_factor:g} × prediction (policy)",
             f"profile {self.context.profile_name}: {self.context.profile_reason}",
             "",

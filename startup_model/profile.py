@@ -306,4 +306,4 @@ def _folded(name: str) -> str:
 
 def _as_number(version: Version) -> float:
     """A version on one axis: 0.10.1.1 -> 10.0101."""
-    return sum(part / 100 ** (place - 1) for place, part in enumerate(version[:4]))
+    return float(sum(part * 100.0 ** (1 - place) for place, part in enumerate(version[:4])))

@@ -44,7 +44,7 @@ class Coefficient:
     upper: float = float("inf")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Term:
     """A term function with the names of its inputs and the facts about its coefficients."""
 

@@ -37,8 +37,10 @@ _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
     f"{prefix}i": 2 ** (10 * power) for power, prefix in enumerate("KMGTPE", start=1)
 }
 _QUANTITY = re.compile(
-    r"([0-9][0-9_,]{0,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE]([+-]?[0-9]{1,3}))?\s{0,4}([A-Za-z/µ]{0,12})"
+    r"([0-9]{1,3}(?:,[0-9]{3}){1,6}(?:\.[0-9]{0,30})?|[0-9]{1,40}(?:_[0-9]{1,40}){0,9}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})"
+    r"(?:[eE]([+-]?[0-9]{1,3}))?\s{0,4}([A-Za-zµμ]{0,12}(?:\s?/\s?[A-Za-z]{1,8})?)"
 )
+_BYTE_UNIT = re.compile(r"([kKMGTPE]?i?)(B|[Bb]ytes?|b|bits?)")
 _SECONDS = {
     "": 1.0,
     "s": 1.0,
@@ -49,6 +51,7 @@ _SECONDS = {
     "ms": 1e-3,
     "us": 1e-6,
     "µs": 1e-6,
+    "μs": 1e-6,
 }
 _SECONDS |= {"m": 60.0, "min": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0}
 
@@ -68,12 +71,10 @@ def parse_bandwidth(value: float | str) -> float:
     Raises StartupModelError for anything else, for NaN, for infinities and for negative or absurd values.
     """
     number, unit = _split(value, "a bandwidth", "such as '900 GB/s' or '10 Gbps'")
-    stripped = (
-        unit.removesuffix("/s") if unit.endswith("/s") else unit.removesuffix("ps") if unit.endswith("ps") else unit
-    )
-    if unit and stripped == unit:
+    stripped = re.sub(r"(?:/s|/sec|/second|(?<=[Bb])ps)$", "", unit)
+    if unit and (stripped == unit or not stripped):
         raise StartupModelError(
-            f"{shown(value)} has no time in its unit; write a bandwidth such as '900 GB/s' or '10 Gbps'"
+            f"{shown(value)} has no unit of bytes or bits per second; write a bandwidth such as '900 GB/s' or '10 Gbps'"
         )
     return _bounded(
         number * _byte_factor(stripped, value, "B/s"), value, "a bandwidth in bytes per second", _LARGEST_BYTES
@@ -144,16 +145,17 @@ def _split(value: object, what: str, example: str) -> tuple[float, str]:
     if match is None:
         raise StartupModelError(f"{shown(value)} is not {what}; write it {example}")
     digits, exponent, unit = match.groups()
-    return float(digits.replace("_", "").replace(",", "") + (f"e{exponent}" if exponent else "")), unit
+    number = float(digits.replace("_", "").replace(",", "") + (f"e{exponent}" if exponent else ""))
+    return number, "".join(unit.split())
 
 
 def _byte_factor(unit: str, value: object, example_suffix: str) -> float:
     """Bytes per unit: ``GB`` 10^9, ``GiB`` 2^30, ``Gb`` and ``Gbit`` 10^9 / 8."""
     if not unit:
         return 1.0
-    prefix, bits = (unit[:-1], False) if unit.endswith("B") else (unit.removesuffix("it").removesuffix("b"), True)
-    if prefix in _PREFIXES and (not bits or unit.endswith(("b", "bit"))):
-        return _PREFIXES[prefix] / 8 if bits else float(_PREFIXES[prefix])
+    match = _BYTE_UNIT.fullmatch(unit)
+    if match and match.group(1) in _PREFIXES:
+        return _PREFIXES[match.group(1)] / (8.0 if match.group(2) in ("b", "bit", "bits") else 1.0)
     raise StartupModelError(
         f"{shown(value)} has the unknown or ambiguous unit {unit!r}; write bytes as G{example_suffix} (10^9) or "
         f"Gi{example_suffix} (2^30), bits as Gb{example_suffix[1:]}"
@@ -163,4 +165,4 @@ def _byte_factor(unit: str, value: object, example_suffix: str) -> float:
 def _bounded(number: float, value: object, what: str, largest: float) -> float:
     if math.isnan(number) or number < 0 or number > largest:
         raise StartupModelError(f"{shown(value)} is not {what} between 0 and {largest:.3g}")
-    return number
+    return number + 0.0  # -0.0 becomes 0.0

@@ -30,7 +30,7 @@ def generic_decoder(f: Fields) -> Skeleton:
 
 def mistral(f: Fields) -> Skeleton:
     """Llama with a window in all layers, or in those that ``layer_types`` names."""
-    return parts.mixed(f, [(layer, parts.dense(f)) for layer in parts.windowed(f, parts.attention(f))])
+    return parts.stacked(f, parts.windowed(f, parts.attention(f)), parts.dense(f))
 
 
 def cwm(f: Fields) -> Skeleton:
@@ -39,7 +39,7 @@ def cwm(f: Fields) -> Skeleton:
     whole = parts.attention(f)
     local = whole.replace(window=f.integer("sliding_window"))
     kinds = f.kinds("layer_types", number) or tuple("full" if i % 4 == 0 else "sliding" for i in range(number))
-    return parts.mixed(f, [(whole if "full" in kind else local, parts.dense(f)) for kind in kinds])
+    return parts.stacked(f, [whole if "full" in kind else local for kind in kinds], parts.dense(f))
 
 
 def baichuan(f: Fields) -> Skeleton:
@@ -104,10 +104,8 @@ def diffllama(f: Fields) -> Skeleton:
 
 def bitnet(f: Fields) -> Skeleton:
     """Llama with a norm before each output projection."""
-    return parts.mixed(
-        f, [(parts.plain_attention(f), parts.dense(f))] * f.integer("num_hidden_layers"), tied=True,
-        other_parameters=f.integer("hidden_size") + f.integer("intermediate_size"),
-    )  # fmt: skip
+    other = f.integer("hidden_size") + f.integer("intermediate_size")
+    return parts.uniform(f, parts.plain_attention(f), parts.dense(f), tied=True, other_parameters=other)
 
 
 def minicpm3(f: Fields) -> Skeleton:
@@ -141,14 +139,12 @@ def qwen_layers(f: Fields, attention: Attention) -> list[Attention]:
 
 def qwen2(f: Fields) -> Skeleton:
     """Llama with biases of q, k and v."""
-    return parts.mixed(f, [(layer, parts.dense(f)) for layer in qwen_layers(f, parts.attention(f, qkv_bias=True))])
+    return parts.stacked(f, qwen_layers(f, parts.attention(f, qkv_bias=True)), parts.dense(f))
 
 
 def qwen3(f: Fields) -> Skeleton:
     """Llama with norms of q and k."""
-    return parts.mixed(
-        f, [(layer, parts.dense(f)) for layer in qwen_layers(f, parts.plain_attention(f, qk_norm="head"))]
-    )
+    return parts.stacked(f, qwen_layers(f, parts.plain_attention(f, qk_norm="head")), parts.dense(f))
 
 
 # --- Gemma ------------------------------------------------------------------------------------------------------------
@@ -161,21 +157,19 @@ def gemma(f: Fields) -> Skeleton:
 
 def vaultgemma(f: Fields) -> Skeleton:
     """Gemma with windows in every other layer."""
-    return parts.mixed(
-        f, [(layer, parts.dense(f)) for layer in parts.windowed(f, parts.plain_attention(f), period=2)], tied=True
-    )
+    return parts.stacked(f, parts.windowed(f, parts.plain_attention(f), period=2), parts.dense(f), tied=True)
 
 
 def gemma2(f: Fields) -> Skeleton:
     """Four norms a layer and windows in every other layer."""
     layers = parts.windowed(f, parts.plain_attention(f), period=2)
-    return parts.mixed(f, [(attention, parts.dense(f)) for attention in layers], norms=4, tied=True)
+    return parts.stacked(f, layers, parts.dense(f), norms=4, tied=True)
 
 
 def gemma3(f: Fields) -> Skeleton:
     """Gemma 2 with norms of q and k and windows in five of six layers."""
     layers = parts.windowed(f, parts.plain_attention(f, qk_norm="head"), period=f.integer("sliding_window_pattern", 6))
-    return parts.mixed(f, [(attention, parts.dense(f)) for attention in layers], norms=4, tied=True)
+    return parts.stacked(f, layers, parts.dense(f), norms=4, tied=True)
 
 
 def gemma3n(f: Fields) -> Skeleton:
@@ -272,7 +266,7 @@ def nanochat(f: Fields) -> Skeleton:
 def olmo2(f: Fields) -> Skeleton:
     """Norms over all of q and of k; windows in three of four layers (OLMo 3)."""
     layers = parts.windowed(f, parts.plain_attention(f, qk_norm="full"), period=4)
-    return parts.mixed(f, [(layer, parts.dense(f)) for layer in layers])
+    return parts.stacked(f, layers, parts.dense(f))
 
 
 def cohere(f: Fields) -> Skeleton:
@@ -284,7 +278,7 @@ def cohere(f: Fields) -> Skeleton:
 def cohere2(f: Fields) -> Skeleton:
     """Cohere with windows in three of four layers."""
     layers = parts.windowed(f, parts.plain_attention(f), period=f.integer("sliding_window_pattern", 4))
-    return parts.mixed(f, [(attention, parts.dense(f)) for attention in layers], norms=1, tied=True, parallel=True)
+    return parts.stacked(f, layers, parts.dense(f), norms=1, tied=True, parallel=True)
 
 
 def exaone4_layers(f: Fields) -> list[Attention]:
@@ -296,7 +290,7 @@ def exaone4_layers(f: Fields) -> list[Attention]:
 
 def exaone4(f: Fields) -> Skeleton:
     """Norms after attention and feed-forward, windows in three of four layers of the larger models."""
-    return parts.mixed(f, [(layer, parts.dense(f)) for layer in exaone4_layers(f)])
+    return parts.stacked(f, exaone4_layers(f), parts.dense(f))
 
 
 # --- GPT and its contemporaries ---------------------------------------------------------------------------------------
@@ -375,9 +369,7 @@ def gpt_neo(f: Fields) -> Skeleton:
     layers = [local if kind == "local" else attention for kind in _attention_types(f)]
     positions = f.integer("max_position_embeddings") * f.integer("hidden_size")
     feed_forward = _four_times(f)
-    return parts.mixed(
-        f, [(layer, feed_forward) for layer in layers], norm_bias=True, tied=True, extra={"embedding": positions}
-    )
+    return parts.stacked(f, layers, feed_forward, norm_bias=True, tied=True, extra={"embedding": positions})
 
 
 def _attention_types(f: Fields) -> tuple[str, ...]:
@@ -455,11 +447,7 @@ def nemotron(f: Fields) -> Skeleton:
 def mllama(f: Fields) -> Skeleton:
     """Llama 3.2 Vision: some layers attend to the image (two gates each); the embedding has eight rows of its own."""
     number = f.integer("num_hidden_layers")
-    named = f.get("cross_attention_layers")
-    if not isinstance(named, list | tuple):
-        raise ConfigError(
-            f.label("cross_attention_layers"), named, "it should be a list of layers", "check the config.json"
-        )
+    named = f.indices("cross_attention_layers")
     hidden = f.integer("hidden_size")
     text = parts.attention(f)
     image = parts.attention(f, qk_norm="head", attends_to_images=True)

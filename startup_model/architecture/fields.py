@@ -143,6 +143,24 @@ class Fields:
             )
         return tuple(Fields({name: item}, path=self.path).integer(name, minimum=0) for item in value)
 
+    def indices(self, name: str) -> frozenset[int]:
+        """A list of layer numbers, in any order; empty where the file is silent. Raises ConfigError for anything else."""
+        value = self.get(name)
+        if value is None:
+            return frozenset()
+        if not isinstance(value, list | tuple):
+            raise ConfigError(self.label(name), value, "it should be a list of layer numbers", "check the config.json")
+        return frozenset(Fields({name: item}, path=self.path).integer(name, minimum=0) for item in value)
+
+    def ratio(self, name: str, default: float = 1.0) -> float:
+        """A number above 0 and up to 1000; ``default`` where the file is silent. Raises ConfigError for anything else."""
+        value = self.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1000:
+            raise ConfigError(self.label(name), value, "it should be a number above 0", "check the config.json")
+        return float(value)
+
     def kinds(self, name: str, length: int) -> tuple[str, ...] | None:
         """A list of ``length`` names of layer kinds, or None where the file is silent."""
         value = self.get(name)

@@ -97,23 +97,30 @@ class Attention(FrozenModel):
     """Width of what q, k and v read, where it differs from the hidden size (Zamba reads twice the hidden size)."""
     adapter_rank: _CountOrZero = 0
     """Rank of the layer's own adapters of q, k and v beside shared matrices (Zamba 2); 0: none."""
-    head_gate: bool = False
-    """One gate a head, from the hidden state (h x n parameters)."""
 
     @property
     def value_dim(self) -> int:
         """Width of a value head."""
         return self.value_head_dim or self.head_dim
 
+    def token_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank caches for a token: ceil(n_kv / tp) x (d + d_v); 0 where it caches none of its own."""
+        if self.shares_kv_of_another_layer or self.attends_to_images:
+            return 0
+        return split(self.num_kv_heads, tp) * (self.head_dim + self.value_dim)
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Attention keeps no state."""
+        return 0
+
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
-        heads, kv_heads = split(self.num_heads, tp), max(1, self.num_kv_heads // tp)
+        heads, kv_heads = split(self.num_heads, tp), split(self.num_kv_heads, tp)
         q_width = heads * self.head_dim * (2 if self.output_gate else 1)
         one_kv = self.head_dim + (0 if self.keys_are_values else self.value_dim)
         projected = q_width + (0 if self.shares_kv_of_another_layer else kv_heads * one_kv)
         width = self.input_size or hidden_size
         attention = width * projected + heads * self.value_dim * hidden_size
         attention += projected * self.qkv_bias + hidden_size * self.output_bias + heads * self.sinks
-        attention += hidden_size * heads * self.head_gate
         own = self.adapter_rank * (3 * width + projected)
         return Counter(
             attention=own + (0 if self.shares_weights_of_another_layer else attention), norms=self.qk_norm_parameters
@@ -152,6 +159,14 @@ class LatentAttention(FrozenModel):
         """Width of a query head."""
         return self.qk_nope_head_dim + self.qk_rope_head_dim
 
+    def token_numbers(self, tp: int = 1) -> int:
+        """Numbers that every rank caches for a token: r_kv + rope, and the indexer's key."""
+        return self.kv_lora_rank + self.qk_rope_head_dim + self.index_head_dim
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Attention keeps no state."""
+        return 0
+
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         heads = split(self.num_heads, tp)
         query = (
@@ -189,6 +204,14 @@ class Mamba(FrozenModel):
     projection_bias: bool = False
     inner_norms: bool = False
     window: None = None
+
+    def token_numbers(self, tp: int = 1) -> int:
+        """Nothing is cached for a token."""
+        return 0
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank keeps for a request: i x (k - 1) + i x s."""
+        return split(self.inner_size, tp) * (self.conv_kernel - 1 + self.state_size)
 
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         inner = split(self.inner_size, tp)
@@ -229,6 +252,16 @@ class Mamba2(FrozenModel):
         """Channels of the convolution: inner size + B and C of every group."""
         return self.inner_size + 2 * self.num_groups * self.state_size
 
+    def token_numbers(self, tp: int = 1) -> int:
+        """Nothing is cached for a token."""
+        return 0
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank keeps for a request: (i + 2gs) x (k - 1) + i x s."""
+        heads = split(self.num_heads, tp)
+        channels = heads * self.head_dim + 2 * split(self.num_groups, tp) * self.state_size
+        return channels * (self.conv_kernel - 1) + heads * self.head_dim * self.state_size
+
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         heads = split(self.num_heads, tp)
         inner = heads * self.head_dim
@@ -258,6 +291,15 @@ class GatedDeltaNet(FrozenModel):
         """Channels of the convolution: queries, keys and values."""
         return 2 * self.num_key_heads * self.key_head_dim + self.num_value_heads * self.value_head_dim
 
+    def token_numbers(self, tp: int = 1) -> int:
+        """Nothing is cached for a token."""
+        return 0
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank keeps for a request: channels x (k - 1) + n_v x d_k x d_v."""
+        state = split(self.num_value_heads, tp) * self.key_head_dim * self.value_head_dim
+        return split(self.conv_size, tp) * (self.conv_kernel - 1) + state
+
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         keys = split(self.num_key_heads, tp) * self.key_head_dim
         value_heads = split(self.num_value_heads, tp)
@@ -285,6 +327,15 @@ class KimiDeltaAttention(FrozenModel):
         """Channels of the convolution: queries, keys and values."""
         return 3 * self.num_heads * self.head_dim
 
+    def token_numbers(self, tp: int = 1) -> int:
+        """Nothing is cached for a token."""
+        return 0
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank keeps for a request: 3 n d x (k - 1) + n x d x d."""
+        heads = split(self.num_heads, tp)
+        return 3 * heads * self.head_dim * (self.conv_kernel - 1) + heads * self.head_dim**2
+
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         heads = split(self.num_heads, tp)
         inner = heads * self.head_dim
@@ -304,21 +355,38 @@ class LightningAttention(FrozenModel):
     head_dim: Count
     window: None = None
 
+    def token_numbers(self, tp: int = 1) -> int:
+        """Nothing is cached for a token."""
+        return 0
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank keeps for a request: n x d x d."""
+        return split(self.num_heads, tp) * self.head_dim**2
+
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         inner = split(self.num_heads, tp) * self.head_dim
         return Counter(state_space=5 * hidden_size * inner, norms=inner)
 
 
 class ShortConvolution(FrozenModel):
-    """A gated convolution over a few tokens (LFM2): h x 3h + h x k + h x h (+ biases 3h + h + h), k = kernel."""
+    """A gated convolution over a few tokens (LFM2): h x 3c + c x k + c x h (+ biases 3c + c + h), c = channels."""
 
     kind: Literal["short_convolution"] = "short_convolution"
+    channels: Count
     conv_kernel: Count
     bias: bool = False
     window: None = None
 
+    def token_numbers(self, tp: int = 1) -> int:
+        """Nothing is cached for a token."""
+        return 0
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank keeps for a request: c x (k - 1)."""
+        return split(self.channels, tp) * (self.conv_kernel - 1)
+
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
-        channels = split(hidden_size, tp)
+        channels = split(self.channels, tp)
         projections = 4 * hidden_size * channels + channels * self.conv_kernel
         return Counter(state_space=projections + (4 * channels + hidden_size) * self.bias)
 
@@ -336,6 +404,14 @@ class GatedLinearRecurrence(FrozenModel):
     conv_kernel: Count
     window: None = None
 
+    def token_numbers(self, tp: int = 1) -> int:
+        """Nothing is cached for a token."""
+        return 0
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank keeps for a request: i x (k - 1) + i."""
+        return split(self.inner_size, tp) * self.conv_kernel
+
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         inner = split(self.inner_size, tp)
         projections = 3 * hidden_size * inner + 2 * inner + hidden_size
@@ -350,6 +426,14 @@ class ReceptanceTimeMix(FrozenModel):
     kind: Literal["time_mix"] = "time_mix"
     inner_size: Count
     window: None = None
+
+    def token_numbers(self, tp: int = 1) -> int:
+        """Nothing is cached for a token."""
+        return 0
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank keeps for a request: three of the recurrence and the last input, 4 i."""
+        return 4 * split(self.inner_size, tp)
 
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         inner = split(self.inner_size, tp)

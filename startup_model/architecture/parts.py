@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ __all__ = [
     "plain_attention",
     "shared_width",
     "sparse_after_dense",
+    "stacked",
     "uniform",
     "windowed",
 ]
@@ -167,9 +168,7 @@ def shared_width(f: Fields) -> int:
     return shared * f.integer("moe_intermediate_size") if shared else 0
 
 
-def mamba2(
-    f: Fields, heads: str, head_dim: str | int, state: str, groups: str, kernel: str, **more: Any
-) -> Mamba2:
+def mamba2(f: Fields, heads: str, head_dim: str | int, state: str, groups: str, kernel: str, **more: Any) -> Mamba2:
     """A Mamba-2 mixer; the arguments name the fields, or give the head size itself."""
     return Mamba2(
         num_heads=f.integer(heads),
@@ -252,9 +251,14 @@ def mixed(
     return Skeleton(groups, Counter({"norms": one}) + Counter(extra), f.flag("tie_word_embeddings", tied))
 
 
+def stacked(f: Fields, mixers: Iterable[Mixer | None], feed_forward: FeedForward | None, **more: Any) -> Skeleton:
+    """A model whose layers differ in their mixers only; ``more`` as for ``mixed``."""
+    return mixed(f, [(mixer, feed_forward) for mixer in mixers], **more)
+
+
 def sparse_after_dense(
     f: Fields,
-    mixer: Mixer | list[Attention],
+    mixer: Mixer | Sequence[Mixer],
     sparse: MixtureOfExperts,
     *,
     feed_forward: DenseFeedForward | None = None,
@@ -266,7 +270,7 @@ def sparse_after_dense(
     list with 1 for each layer with experts, and ``mlp_layer_types`` or ``is_moe_layer`` may name them.
     """
     number = f.integer("num_hidden_layers")
-    mixers = mixer if isinstance(mixer, list) else [mixer] * number
+    mixers = mixer if isinstance(mixer, Sequence) else [mixer] * number
     has_experts = _layers_with_experts(f, number)
     plain = None if all(has_experts) else feed_forward or dense(f)
     return mixed(
@@ -284,7 +288,7 @@ def _layers_with_experts(f: Fields, number: int) -> list[bool]:
             flags = Fields({name: [int(item) if isinstance(item, bool) else item for item in value]}, path=f.path)
             return [bool(item) for item in flags.integers(name, number) or ()]
     first = f.optional("first_k_dense_replace", minimum=0) or 0
-    named = f.get("mlp_only_layers") or ()
+    named = f.indices("mlp_only_layers")
     step = f.integer("decoder_sparse_step", f.integer("moe_layer_freq", 1))
     offset = 1 if f.get("decoder_sparse_step") is not None else 0
     return [i >= first and i not in named and (i + offset) % step == 0 for i in range(number)]

@@ -113,7 +113,7 @@ def _is_attention(kind: str) -> bool:
 
 def bamba(f: Fields) -> Skeleton:
     """Bamba: Mamba-2, attention in the layers that ``attn_layer_indices`` names."""
-    named = f.get("attn_layer_indices") or ()
+    named = f.indices("attn_layer_indices")
     attention, state_space, feed_forward = (
         parts.plain_attention(f),
         _prefixed_mamba2(f),
@@ -255,7 +255,7 @@ def zamba2(f: Fields) -> Skeleton:
     number, hidden = f.integer("num_hidden_layers"), f.integer("hidden_size")
     kinds = parts.layer_kinds(f, "layers_block_type", "layer_types")
     if kinds is None:
-        named = f.get("hybrid_layer_ids") or ()
+        named = f.indices("hybrid_layer_ids")
         kinds = tuple("hybrid" if i in named else "mamba" for i in range(number))
     state_space = parts.mamba2(
         f, "n_mamba_heads", _share(f, f.integer("mamba_expand", 2) * hidden, "n_mamba_heads"), "mamba_d_state",
@@ -293,12 +293,13 @@ def qwen3_next(f: Fields) -> Skeleton:
         for kind in _interleaved(f, f.integer("full_attention_interval", 4))
     ]
     if not f.optional("num_experts", minimum=0):
-        return parts.mixed(f, [(mixer, parts.dense(f)) for mixer in mixers])
-    named, step = f.get("mlp_only_layers") or (), f.integer("decoder_sparse_step", 1)
+        return parts.stacked(f, mixers, parts.dense(f))
+    named, step = f.indices("mlp_only_layers"), f.integer("decoder_sparse_step", 1)
     experts = parts.experts(f, shared=f.integer("shared_expert_intermediate_size"), shared_gate=True)
     sparse = [i not in named and (i + 1) % step == 0 for i in range(len(mixers))]
+    plain = None if all(sparse) else parts.dense(f)
     return parts.mixed(
-        f, [(mixer, experts if is_sparse else parts.dense(f)) for mixer, is_sparse in zip(mixers, sparse, strict=True)]
+        f, [(mixer, experts if is_sparse else plain) for mixer, is_sparse in zip(mixers, sparse, strict=True)]
     )
 
 
@@ -315,9 +316,8 @@ def olmo_hybrid(f: Fields) -> Skeleton:
         conv_kernel=f.integer("linear_conv_kernel_dim", 4),
     )
     attention = parts.plain_attention(f, qk_norm="full")
-    return parts.mixed(
-        f, [(attention if _is_attention(kind) else linear, parts.dense(f)) for kind in _interleaved(f, 4)]
-    )
+    mixers = [attention if _is_attention(kind) else linear for kind in _interleaved(f, 4)]
+    return parts.stacked(f, mixers, parts.dense(f))
 
 
 def minimax(f: Fields) -> Skeleton:
@@ -363,17 +363,11 @@ def kimi_linear(f: Fields) -> Skeleton:
 
 def _kimi_kinds(f: Fields, section: Fields, number: int) -> tuple[str, ...]:
     """Named layer by layer, or as lists that count from one, or attention in every fourth layer after the first."""
-    full = section.get("full_attn_layers")
-    if full is not None and not isinstance(full, list | tuple):
-        raise ConfigError(
-            section.label("full_attn_layers"), full, "it should be a list of layers", "check the config.json"
-        )
     named = parts.layer_kinds(f, "layer_types")
     if named is not None:
         return named
-    chosen = (
-        {i for i in range(number) if i and i % 4 == 0} if full is None else {i for i in range(number) if i + 1 in full}
-    )
+    full = section.indices("full_attn_layers")
+    chosen = {i for i in range(number) if (i + 1 in full if full else i and i % 4 == 0)}
     return tuple("full_attention" if i in chosen else "linear_attention" for i in range(number))
 
 
@@ -400,12 +394,14 @@ def recurrent_gemma(f: Fields) -> Skeleton:
 
 def _lfm2_mixers(f: Fields) -> list[Mixer]:
     number = f.integer("num_hidden_layers")
-    named = f.get("full_attn_idxs")
+    named = f.indices("full_attn_idxs") or range(number)
     kinds = parts.layer_kinds(f, "layer_types") or tuple(
-        "full_attention" if named is None or i in named else "conv" for i in range(number)
+        "full_attention" if i in named else "conv" for i in range(number)
     )
     attention = parts.attention(f, qk_norm="head")
-    convolution = ShortConvolution(conv_kernel=f.integer("conv_L_cache"), bias=f.flag("conv_bias"))
+    convolution = ShortConvolution(
+        channels=f.integer("hidden_size"), conv_kernel=f.integer("conv_L_cache"), bias=f.flag("conv_bias")
+    )
     return [attention if _is_attention(kind) else convolution for kind in kinds]
 
 
@@ -413,8 +409,7 @@ def lfm2(f: Fields) -> Skeleton:
     """LFM2: short convolutions and some attention; the feed-forward width is cut to 2/3 and rounded up."""
     width = f.integer("intermediate_size")
     if f.flag("block_auto_adjust_ff_dim", default=True):
-        multiplier = f.get("block_ffn_dim_multiplier")
-        factor = multiplier if isinstance(multiplier, int | float) and not isinstance(multiplier, bool) else 1
+        factor = f.ratio("block_ffn_dim_multiplier")
         multiple = f.integer("block_multiple_of", 256)
         width = multiple * -(-int(factor * int(2 * width / 3)) // multiple)
     return parts.mixed(f, [(mixer, parts.dense(f, width=width)) for mixer in _lfm2_mixers(f)], tied=_lfm2_tied(f))

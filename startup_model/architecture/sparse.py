@@ -40,7 +40,7 @@ def gpt_oss(f: Fields) -> Skeleton:
     bias = f.flag("attention_bias", default=True)
     layers = parts.windowed(f, parts.attention(f, qkv_bias=bias, output_bias=bias, sinks=True), period=2)
     experts = parts.experts(f, width="intermediate_size", bias=True, router_bias=True)
-    return parts.mixed(f, [(attention, experts) for attention in layers])
+    return parts.stacked(f, layers, experts)
 
 
 def olmoe(f: Fields) -> Skeleton:
@@ -117,16 +117,8 @@ def deepseek_sparse(f: Fields) -> Skeleton:
         f, index_num_heads=f.integer("index_n_heads"), index_head_dim=f.integer("index_head_dim")
     )
     without = with_indexer.replace(index_num_heads=0, index_head_dim=0)
-    experts = parts.experts(f, shared=_shared_experts(f))
-    skeleton = parts.sparse_after_dense(f, with_indexer, experts)
-    shared = [kind == "shared" for kind in _indexer_kinds(f, number)]
-    if not any(shared):
-        return skeleton
-    first = f.integer("first_k_dense_replace", 3, minimum=0)
-    layers = [
-        (without if shared[i] else with_indexer, experts if i >= first else parts.dense(f)) for i in range(number)
-    ]
-    return parts.mixed(f, layers)
+    mixers = [without if kind == "shared" else with_indexer for kind in _indexer_kinds(f, number)]
+    return parts.sparse_after_dense(f, mixers, parts.experts(f, shared=_shared_experts(f)))
 
 
 def _indexer_kinds(f: Fields, number: int) -> tuple[str, ...]:
@@ -169,7 +161,7 @@ def bailing_moe(f: Fields) -> Skeleton:
 def exaone_moe(f: Fields) -> Skeleton:
     """EXAONE 4 with experts and a shared one."""
     shared = _shared_experts(f, "num_shared_experts")
-    return parts.sparse_after_dense(f, list(exaone4_layers(f)), parts.experts(f, shared=shared))
+    return parts.sparse_after_dense(f, exaone4_layers(f), parts.experts(f, shared=shared))
 
 
 def ernie_moe(f: Fields) -> Skeleton:
@@ -222,8 +214,8 @@ def afmoe(f: Fields) -> Skeleton:
     layers = parts.windowed(f, parts.attention(f, qk_norm="head", output_gate=True), period=period)
     number, first = f.integer("num_hidden_layers"), f.integer("num_dense_layers", 1, minimum=0)
     shared = _shared_experts(f, "num_shared_experts")
-    experts = parts.experts(f, shared=shared, router_bias=True)
-    return parts.mixed(f, [(layers[i], experts if i >= first else parts.dense(f)) for i in range(number)], norms=4)
+    experts, plain = parts.experts(f, shared=shared, router_bias=True), parts.dense(f)
+    return parts.mixed(f, [(layers[i], experts if i >= first else plain) for i in range(number)], norms=4)
 
 
 # --- experts beside something else ------------------------------------------------------------------------------------
@@ -233,7 +225,7 @@ def llama4(f: Fields) -> Skeleton:
     """Experts in every layer or every other one, a shared expert, chunks in the layers with rotary positions."""
     number = f.integer("num_hidden_layers")
     step = f.integer("interleave_moe_layer_step", 1)
-    sparse_layers = f.get("moe_layers") or range(step - 1, number, step)
+    sparse_layers = f.indices("moe_layers") or range(step - 1, number, step)
     experts = parts.experts(f, width="intermediate_size", shared=f.integer("intermediate_size"))
     dense = parts.dense(f, width=f.integer("intermediate_size_mlp"))
     attention = parts.plain_attention(f)

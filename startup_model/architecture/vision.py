@@ -336,12 +336,7 @@ def _pixel_shuffle(whole: Fields, vision: Fields, hidden: int) -> int:
 
 def _folded(whole: Fields, vision: Fields) -> int:
     """Width of several patches folded into one: hidden size / ratio^2."""
-    ratio = whole.get("downsample_ratio")
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
-        raise ConfigError(
-            whole.label("downsample_ratio"), ratio, "it should lie between 0 and 1", "check the config.json"
-        )
-    return vision.integer("hidden_size") * round(1 / ratio) ** 2
+    return vision.integer("hidden_size") * max(1, round(1 / whole.ratio("downsample_ratio"))) ** 2
 
 
 def _internvl_projector(whole: Fields, vision: Fields, hidden: int) -> int:

@@ -7,19 +7,22 @@ of every tensor (format description of the safetensors library). Reading is boun
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from startup_model.errors import InputFileError
-from startup_model.files import parse_json_object, read_json_object
+from startup_model.errors import InputFileError, shown
+from startup_model.files import is_file, open_regular, parse_json_object, read_json_object
 
 __all__ = ["CheckpointFiles", "measure_checkpoint", "measure_tokenizer", "tensor_bytes"]
 
 INDEX_NAME = "model.safetensors.index.json"
-_LARGEST_INDEX = 256 * 2**20
-_LARGEST_HEADER = 100 * 10**6  # the limit of the format itself
+_LARGEST_INDEX = 64 * 2**20  # the largest published ones are below 20 MB
+_LARGEST_HEADER = 32 * 2**20  # the format allows 100 MB; headers of published shards are below 2 MB
+_MOST_HEADER_BYTES = 128 * 2**20
 _MOST_SHARDS = 10_000
+_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]{1,40} [^\n]{1,200}\n){0,8}?size ([0-9]{1,16})\n")
 
 
 class CheckpointFiles(NamedTuple):
@@ -37,28 +40,37 @@ def measure_checkpoint(folder: Path) -> CheckpointFiles | None:
     gives its total. Raises InputFileError for a damaged header or index, or a checkpoint of which shards are missing.
     """
     index_path = folder / INDEX_NAME
-    if index_path.is_file():
+    if is_file(index_path):
         index = read_json_object(index_path, _LARGEST_INDEX, "a safetensors index")
         names = _shard_names(index, index_path)
-        present = [name for name in names if (folder / name).is_file()]
+        present = [name for name in names if is_file(folder / name) and _pointer_size(folder / name) is None]
         if len(present) == len(names):
-            return CheckpointFiles(
-                _sum_tensor_bytes(folder / name for name in names), len(names), "safetensors headers"
-            )
+            return _measured([folder / name for name in names])
         if present:
             missing = sorted(set(names) - set(present))
             raise InputFileError(
-                f"{index_path}: names {len(missing)} shard(s) that are not in the folder, first {missing[0]}; finish the download"
+                f"{index_path}: names {len(missing)} shard(s) that are not in the folder, first {shown(missing[0])}; "
+                "finish the download"
             )
         metadata = index.get("metadata")
         total = metadata.get("total_size") if isinstance(metadata, dict) else None
-        if isinstance(total, int | float) and not isinstance(total, bool) and 0 < total < 2**63:
+        if isinstance(total, int | float) and not isinstance(total, bool) and 1 <= total < 2**53:
             return CheckpointFiles(int(total), len(names), "index metadata")
         return None
-    shards = sorted(path for path in folder.glob("*.safetensors") if path.is_file())[:_MOST_SHARDS]
+    try:
+        shards = sorted(path for path in folder.glob("*.safetensors") if is_file(path))
+    except OSError as error:
+        raise InputFileError(f"{folder}: {error.strerror or error}; give a folder that can be read") from None
     # Mistral ships the same weights a second time in one consolidated file, which engines do not read.
     shards = [path for path in shards if not path.name.startswith("consolidated")] or shards
-    return CheckpointFiles(_sum_tensor_bytes(shards), len(shards), "safetensors headers") if shards else None
+    if len(shards) > _MOST_SHARDS:
+        raise InputFileError(
+            f"{folder}: {len(shards)} safetensors files, more than {_MOST_SHARDS}; give the folder of one model"
+        )
+    pointers = [size for size in map(_pointer_size, shards) if size is not None]
+    if shards and len(pointers) == len(shards):
+        return CheckpointFiles(sum(pointers), len(shards), "Git LFS pointers")
+    return _measured(shards) if shards else None
 
 
 def measure_tokenizer(folder: Path) -> int | None:
@@ -70,7 +82,11 @@ def measure_tokenizer(folder: Path) -> int | None:
         ("tiktoken.model",),
         ("tekken.json",),
     ):
-        sizes = [(folder / name).stat().st_size for name in names if (folder / name).is_file()]
+        try:
+            present = [folder / name for name in names if is_file(folder / name)]
+            sizes = [_pointer_size(path) or path.stat().st_size for path in present]
+        except OSError:  # it went away in between
+            sizes = []
         if sizes:
             return sum(sizes)
     return None
@@ -80,19 +96,22 @@ def tensor_bytes(path: Path) -> int:
     """Bytes of all tensors of one safetensors file, from its header.
 
     Raises InputFileError for a header that is longer than the file or the format allows, is no JSON object, or whose
-    tensors overlap, leave gaps, or reach beyond the file.
+    tensors overlap, leave gaps, or do not end where the file ends.
     """
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or not 2 <= length <= min(_LARGEST_HEADER, size - 8):
-                raise InputFileError(
-                    f"{path}: header length {length} does not fit a file of {size} bytes; the file is damaged or cut"
-                )
-            header = parse_json_object(file.read(length), str(path), "a safetensors header")
-    except OSError as error:
-        raise InputFileError(f"{path}: {error.strerror or error}") from None
+    return _tensor_and_header_bytes(path)[0]
+
+
+def _tensor_and_header_bytes(path: Path) -> tuple[int, int]:
+    with open_regular(path, "a safetensors file") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or not 2 <= length <= min(_LARGEST_HEADER, size - 8):
+            raise InputFileError(
+                f"{path}: header length {length} does not fit a file of {size} bytes; the file is damaged or cut"
+            )
+        content = file.read(length)
+    header = parse_json_object(content, str(path), "a safetensors header")
+    data = size - 8 - length
     spans = []
     for name, entry in header.items():
         if name == "__metadata__":
@@ -102,10 +121,10 @@ def tensor_bytes(path: Path) -> int:
             not isinstance(span, list)
             or len(span) != 2
             or not all(isinstance(end, int) and not isinstance(end, bool) for end in span)
-            or not 0 <= span[0] <= span[1] <= size - 8 - length
+            or not 0 <= span[0] <= span[1] <= data
         ):
             raise InputFileError(
-                f"{path}: tensor {name[:80]!r} has data_offsets that do not lie in the file; the file is damaged or cut"
+                f"{path}: tensor {shown(name)} has data_offsets that do not lie in the file; the file is damaged or cut"
             )
         spans.append((span[0], span[1]))
     position = 0
@@ -113,11 +132,34 @@ def tensor_bytes(path: Path) -> int:
         if start != position:
             raise InputFileError(f"{path}: tensors overlap or leave a gap at byte {position}; the file is damaged")
         position = end
-    return position
+    if position != data:
+        raise InputFileError(
+            f"{path}: {data} bytes of data, but the tensors end at byte {position}; the file is damaged"
+        )
+    return position, length
 
 
-def _sum_tensor_bytes(paths: Iterable[Path]) -> int:
-    return sum(map(tensor_bytes, paths))
+def _pointer_size(path: Path) -> int | None:
+    """The size that a Git LFS pointer names (a clone without the large files has those in their place), else None."""
+    with open_regular(path, "a file of a checkpoint") as file:
+        if os.fstat(file.fileno()).st_size > 1024:
+            return None
+        match = _POINTER.match(file.read(1024) or b"")
+    return int(match.group(1)) if match else None
+
+
+def _measured(shards: Iterable[Path]) -> CheckpointFiles:
+    """Size of the checkpoint in these files. Raises InputFileError when their headers are absurdly large together."""
+    tensors = headers = files = 0
+    for path in shards:
+        size, header = _tensor_and_header_bytes(path)
+        tensors, headers, files = tensors + size, headers + header, files + 1
+        if headers > _MOST_HEADER_BYTES:
+            raise InputFileError(
+                f"{path}: the headers up to this file take {headers} bytes, more than {_MOST_HEADER_BYTES}; "
+                "this is no checkpoint"
+            )
+    return CheckpointFiles(tensors, files, "safetensors headers")
 
 
 def _shard_names(index: dict[str, object], path: Path) -> list[str]:
@@ -125,12 +167,16 @@ def _shard_names(index: dict[str, object], path: Path) -> list[str]:
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputFileError(f"{path}: has no weight_map; give the index that came with the checkpoint")
-    names = {str(name) for name in weight_map.values()}
+    names = set()
+    for tensor, name in weight_map.items():
+        if not isinstance(name, str):
+            raise InputFileError(f"{path}: the shard of {shown(tensor)} is {shown(name)}, not a name; the index is damaged")
+        names.add(name)
     if len(names) > _MOST_SHARDS:
         raise InputFileError(f"{path}: names {len(names)} shards, more than {_MOST_SHARDS}; the index is damaged")
     for name in names:
         if name != Path(name).name or name in ("", ".", ".."):
             raise InputFileError(
-                f"{path}: names the shard {name[:80]!r} outside its folder; the index is damaged or hostile"
+                f"{path}: names the shard {shown(name)} outside its folder; the index is damaged or hostile"
             )
     return sorted(names)

@@ -395,8 +395,7 @@ def _read_arguments(start: _Start, words: list[str], environment: dict[str, str]
         if dotted and flag == "--compilation-config":
             fields |= _converted(spelled, _compilation_settings, {dotted: _json_or_text(values[0])})
         elif flag in readers and not dotted:
-            value = values if flag in shape.several else values[0]
-            fields |= _converted(spelled, readers[flag], value)
+            fields |= _converted(spelled, readers[flag], values if flag in shape.several else values[0])
         elif spelled not in unused:
             unused.append(spelled[:80])
     kept = {

@@ -63,7 +63,7 @@ LOAD_FORMATS: Mapping[str, LoadFormat] = {
 """``load_format`` -> how it reads. Default loaders map files and copy tensor by tensor; streamers read while they
 copy."""
 
-_KV_DTYPES: Mapping[str, float] = DTYPES | {"fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_inc": 1, "fp8_ds_mla": 1}
+_KV_DTYPES: Mapping[str, float] = {**DTYPES, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_inc": 1, "fp8_ds_mla": 1}
 
 
 class EngineConfig(FrozenModel):
@@ -154,7 +154,7 @@ class EngineConfig(FrozenModel):
         Flags that the prediction does not use are listed in ``unused_flags``. Raises ConfigError for a command that
         starts no known engine or a value that does not fit.
         """
-        from startup_model.config.command_line import read_command  # noqa: PLC0415  the parser builds on this module
+        from startup_model.config.command_line import read_command
 
         return cls(**read_command(command))
 

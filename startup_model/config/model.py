@@ -26,6 +26,7 @@ from startup_model.architecture.layers import (
 from startup_model.architecture.vision import count_vision
 from startup_model.base import FrozenModel
 from startup_model.config.checkpoint import measure_checkpoint, measure_tokenizer
+from startup_model.config.quantization import Quantization, read_quantization
 from startup_model.errors import ConfigError, InputFileError, StartupModelError, UnknownNameError
 from startup_model.files import read_json_object
 
@@ -46,19 +47,6 @@ DTYPES: Mapping[str, float] = {
     "int8": 1,
 }
 """Bytes of one number, by the name of its type in PyTorch."""
-
-
-class Quantization(FrozenModel):
-    """How the weights of a checkpoint are packed."""
-
-    method: str
-    """Name of the method as engines spell it: gptq, awq, fp8, compressed-tensors, mxfp4, bitsandbytes, modelopt ..."""
-    bits: Annotated[float, Field(gt=0, le=32)]
-    """Bits of one packed weight, scales aside."""
-    group_size: Count | None = None
-    """Weights that share one scale; None: one scale for a channel or a tensor."""
-    experts_only: bool = False
-    """Only the experts are packed (MXFP4 of gpt-oss)."""
 
 
 class ModelConfig(FrozenModel):
@@ -191,7 +179,7 @@ class ModelConfig(FrozenModel):
             vocab_size=fields.integer("vocab_size"),
             max_position_embeddings=fields.integer("max_position_embeddings", 2048),
             dtype=dtype,
-            quantization=_quantization(raw_quantization) if raw_quantization else None,
+            quantization=read_quantization(raw_quantization) if raw_quantization else None,
             assumptions=tuple(assumptions),
             **data,
             **found,
@@ -226,7 +214,8 @@ class ModelConfig(FrozenModel):
         """Parameters that the forward pass of one token reads: idle experts, vision tower and embedding look-up
         aside."""
         table = 0 if self.tie_word_embeddings else self._embedding_parameters
-        return self.parameters - self.idle_expert_parameters - table - self.extra_parameters.get("vision", 0)
+        looked_up = self.extra_parameters.get("embedding", 0) + self.extra_parameters.get("vision", 0)
+        return self.parameters - self.idle_expert_parameters - table - looked_up
 
     def rank_parameters(self, tp: int = 1, ep: int = 1) -> Mapping[str, int]:
         """Parameters by kind on one of ``tp`` tensor-parallel and ``ep`` expert-parallel ranks.
@@ -350,58 +339,6 @@ def _dtype(top: Fields, language: Fields) -> tuple[str, list[str]]:
     return name.removeprefix("torch."), []
 
 
-def _quantization(raw: Any) -> Quantization:
-    """The ``quantization_config`` of a config.json. Raises ConfigError when it cannot be understood."""
-    if not isinstance(raw, Mapping):
-        raise ConfigError("quantization_config", raw, "it should be a section (an object)", "check the config.json")
-    fields = Fields(raw, path="quantization_config.")
-    method = fields.text("quant_method") or fields.text("quant_algo") or "unknown"
-    method = method.lower().replace("_", "-") if method.lower() not in ("mxfp4",) else "mxfp4"
-    group = fields.get("group_size")
-    bits: float | None = None
-    if method == "compressed-tensors":
-        bits, group = _compressed_tensors(raw)
-    elif method == "bitsandbytes":
-        bits = 4 if raw.get("load_in_4bit") or raw.get("_load_in_4bit") else 8
-        group = 64 if bits == 4 else None
-    elif method.startswith("modelopt") or method in ("nvfp4", "fp8") or method.startswith("fp8"):
-        algorithm = str(raw.get("quant_algo", method)).lower()
-        bits, group = (4, 16) if "fp4" in algorithm else (8, None)
-        block = raw.get("weight_block_size")
-        if isinstance(block, list) and len(block) == 2 and all(isinstance(n, int) and 0 < n < 10**6 for n in block):
-            group = block[0] * block[1]
-    elif method == "mxfp4":
-        bits, group = 4, 32
-    else:
-        for key in ("bits", "w_bit", "nbits", "weight_bits"):
-            if raw.get(key) is not None:
-                bits = Fields(raw, path=fields.path).integer(key)
-                break
-        if bits is None and method in ("gptq", "awq", "gptq-marlin", "awq-marlin", "auto-round"):
-            bits = 4
-    if bits is None:
-        raise ConfigError(
-            "quantization_config.bits",
-            method,
-            "the bits of this method are not known",
-            "give bits in quantization_config",
-        )
-    whole_group = group if isinstance(group, int) and not isinstance(group, bool) and group > 0 else None
-    return Quantization(method=method, bits=bits, group_size=whole_group, experts_only=method == "mxfp4")
-
-
-def _compressed_tensors(raw: Mapping[str, Any]) -> tuple[float, int | None]:
-    """Bits and group size of the first group of a compressed-tensors section."""
-    groups = raw.get("config_groups")
-    first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
-    weights = first.get("weights") if isinstance(first, Mapping) else None
-    if not isinstance(weights, Mapping):
-        raise ConfigError("quantization_config.config_groups", groups, "it names no weights", "check the config.json")
-    bits = Fields(weights, path="quantization_config.config_groups.weights.").integer("num_bits")
-    group = weights.get("group_size")
-    return float(bits), group if isinstance(group, int) and group > 0 else None
-
-
 def _vision_parameters(config: Mapping[str, Any], language_hidden_size: int) -> tuple[int, list[str]]:
     """Parameters of a vision tower and its projector, 0 when there is none, and what had to be assumed about them."""
     vision = count_vision(config, language_hidden_size)
@@ -433,12 +370,29 @@ def catalogue_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(identity for identity, _ in _catalogue().values()))
 
 
+_TUNINGS = ("-instruct", "-chat", "-it", "-base", "-pt", "-hf")
+"""Endings of ids that say how a model was tuned or packed, not how it is built."""
+
+
+def _same_model(full: str, wanted: str) -> bool:
+    """Whether two folded names mean the same structure: the organisation may be left out, the tuning may differ."""
+    if "/" not in wanted:
+        full = full.rsplit("/", 1)[-1]
+    return _untuned(full) == _untuned(wanted)
+
+
+def _untuned(name: str) -> str:
+    for ending in _TUNINGS:
+        name = name.removesuffix(ending)
+    return name
+
+
 @lru_cache(maxsize=512)
 def _from_catalogue(name: str) -> ModelConfig:
     table = _catalogue()
     key = name.strip().lower()
-    if key not in table:  # ids are often pasted without their organisation
-        key = next((full for full in table if full.rsplit("/", 1)[-1] == key), key)
+    if key not in table:
+        key = next((full for full in table if _same_model(full, key)), key)
     if key not in table:
         raise UnknownNameError(
             "model", name, catalogue_names(),

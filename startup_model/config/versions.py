@@ -14,16 +14,22 @@ __all__ = ["Version", "at_version", "parse_version"]
 Version = tuple[int, ...]
 _T = TypeVar("_T")
 _VERSION = re.compile(
-    r"v?([0-9]{1,6}(?:\.[0-9]{1,6}){0,4})(?:[-._+]?[A-Za-z][A-Za-z0-9.+_-]{0,80}|\+[A-Za-z0-9.]{1,80})?"
+    r"[vV]?([0-9]{1,6}(?:\.[0-9]{1,6}){0,4})(?:[-._+]?[A-Za-z][A-Za-z0-9.+_-]{0,80}|\+[A-Za-z0-9.]{1,80})?"
 )
 
 
-@lru_cache(maxsize=1024)
 def parse_version(text: str) -> Version:
     """The release numbers of a version: ``"v0.10.1.1"`` -> (0, 10, 1, 1), ``"0.28.1rc2.dev7+gabc"`` -> (0, 28, 1).
 
     Raises ConfigError when the text is no version.
     """
+    if not isinstance(text, str):
+        raise ConfigError("version", text, "not a version", "write it as a text such as '0.10.1.1'")
+    return _parse_version(text)
+
+
+@lru_cache(maxsize=1024)
+def _parse_version(text: str) -> Version:
     match = _VERSION.fullmatch(text.strip()) if len(text) <= 200 else None
     if match is None:
         raise ConfigError("version", text, "not a version", "write it such as '0.10.1.1'")

@@ -128,8 +128,9 @@ def _active_bytes(model: ModelConfig, quantization: Quantization | None, dtype_b
     """Bytes that the forward pass of one token reads."""
     counts = dict(model.parameters_by_kind)
     counts.pop("vision", None)
-    if not model.tie_word_embeddings:
-        counts.pop("embedding", None)
+    table = counts.pop("embedding", 0)
+    if model.tie_word_embeddings:  # the head reads the table
+        counts["head"] = table - model.extra_parameters.get("embedding", 0)
     counts["experts"] = counts.get("experts", 0) - model.idle_expert_parameters
     return parameter_bytes(counts, quantization, dtype_bytes)
 

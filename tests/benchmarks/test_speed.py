@@ -1,0 +1,91 @@
+"""Speed, printed as ratios measured in one run; no assertion looks at the clock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from startup_model import EngineConfig, HardwareConfig, ModelConfig, predict
+from startup_model.terms import TERMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+POINTS = 1_000_000
+MODEL = ModelConfig.from_catalogue("Qwen/Qwen3-8B")
+NODE = HardwareConfig.preset("h100-sxm")
+ENGINE = EngineConfig()
+
+
+def best(function: Callable[[], object], rounds: int = 5) -> float:
+    """Shortest of some timings, in seconds."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+@pytest.mark.benchmark(group="predict")
+def test_predict_with_configurations_built(benchmark: BenchmarkFixture, capsys: pytest.CaptureFixture[str]) -> None:
+    result = benchmark(predict, MODEL, NODE, ENGINE)
+    assert result.total_s > 0
+    with capsys.disabled():
+        each = best(lambda: [predict(MODEL, NODE, ENGINE) for _ in range(500)]) / 500
+        print(f"\npredict, same configurations: {each * 1e6:.1f} microseconds (target 30)")
+
+
+@pytest.mark.benchmark(group="predict")
+def test_predict_for_configurations_never_seen(benchmark: BenchmarkFixture) -> None:
+    nodes = iter([NODE.replace(host_memory=float(2**40 + i)) for i in range(20_000)])
+    result = benchmark.pedantic(
+        lambda node: predict(MODEL, node, ENGINE), setup=lambda: ((next(nodes),), {}), rounds=200
+    )
+    assert result.total_s > 0
+
+
+def test_import_time(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(statement: str) -> float:
+        return best(lambda: subprocess.run([sys.executable, "-c", statement], check=True))
+
+    bare, base = run("pass"), run("import numpy, pydantic")
+    own, first = run("import startup_model"), run("import startup_model; startup_model.predict")
+    with capsys.disabled():
+        print(f"\nimport startup_model / import numpy, pydantic: {own / base:.2f} (target 2)")
+        print(f"the same once predict is used, interpreter start taken off: {(first - bare) / (base - bare):.2f}")
+
+
+def test_importing_predict_needs_no_heavy_library() -> None:
+    heavy = ("scipy", "sklearn", "pandas", "matplotlib", "typer", "rich", "yaml")
+    code = f"import sys, startup_model; startup_model.predict; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", [name for name, term in TERMS.items() if term.coefficients])
+def test_terms_on_a_million_points(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Against a plain numpy loop of twelve multiply-adds on arrays of the same length."""
+    term = TERMS[name]
+    rng = np.random.default_rng(1)
+    arrays = [rng.uniform(1.0, 2.0, POINTS) for _ in term.inputs]
+    coefficients = dict.fromkeys(term.coefficients, 0.5)
+
+    def plain() -> np.ndarray:
+        total = arrays[0]
+        for _ in range(12):
+            total = total * 0.5 + arrays[0]
+        return total
+
+    value = term.function(*arrays, **coefficients)
+    assert np.shape(value) == (POINTS,)
+    ratio = best(lambda: term.function(*arrays, **coefficients), 3) / best(plain, 3)
+    with capsys.disabled():
+        print(f"\n{name}: {ratio:.2f} of twelve multiply-adds (target 3)", end="")

@@ -1,0 +1,76 @@
+"""The import direction: data flows one way, and the library never imports its calibration."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import startup_model
+
+ROOT = Path(startup_model.__file__).parent.parent
+
+LAYERS = (
+    ("errors",),
+    ("units", "formula", "phases", "files", "base", "uncertainty"),
+    ("architecture",),
+    ("config",),
+    ("sizes",),
+    ("terms", "factors"),
+    ("inputs",),
+    ("pipelines",),
+    ("migrations",),
+    ("profile",),
+    ("prediction",),
+    ("model",),
+    ("cli",),
+)
+"""Lowest first; a module imports from its own layer or below."""
+
+CALIBRATION = (("records",), ("published", "fit"), ("validate",), ("build_reference",))
+
+
+def imported(path: Path) -> set[str]:
+    """Names of all project modules that a file imports, wherever in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.split(".")[0] in ("startup_model", "calibration")}
+
+
+def rank(layers: tuple[tuple[str, ...], ...], part: str) -> int:
+    return next(i for i, names in enumerate(layers) if part in names)
+
+
+def module_files(package: str) -> list[Path]:
+    return sorted(
+        path for path in (ROOT / package).rglob("*.py") if path.name != "__init__.py" or path.parent.name != package
+    )
+
+
+@pytest.mark.parametrize("path", module_files("startup_model"), ids=lambda p: str(p.relative_to(ROOT)))
+def test_library_modules_import_only_downwards(path: Path) -> None:
+    own = path.relative_to(ROOT / "startup_model").parts[0].removesuffix(".py")
+    for name in imported(path):
+        package, *rest = name.split(".")
+        assert package == "startup_model", f"{path.name} imports {name}: the library never imports its calibration"
+        if (
+            rest
+            and (ROOT / "startup_model" / rest[0]).with_suffix(".py").exists()
+            or rest
+            and (ROOT / "startup_model" / rest[0]).is_dir()
+        ):
+            assert rank(LAYERS, rest[0]) <= rank(LAYERS, own), f"{own} imports {name} from a higher layer"
+
+
+@pytest.mark.parametrize("path", module_files("calibration"), ids=lambda p: p.name)
+def test_calibration_modules_import_only_downwards(path: Path) -> None:
+    own = path.stem
+    for name in imported(path):
+        package, *rest = name.split(".")
+        if package == "calibration" and rest and (ROOT / "calibration" / f"{rest[0]}.py").exists():
+            assert rank(CALIBRATION, rest[0]) <= rank(CALIBRATION, own), f"{own} imports {name} from a higher layer"
