@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from startup_model.errors import ConfigError, StartupModelError
 
 if TYPE_CHECKING:
+    from startup_model.config.engine import EngineConfig
+    from startup_model.config.hardware import HardwareConfig
     from startup_model.prediction import StartupPrediction
-    from startup_model.sizes.memory import MemoryBudget
 
 try:
     import typer
@@ -117,6 +118,37 @@ def explain(
 
 
 @app.command()
+def memory(
+    models: Annotated[list[str] | None, typer.Argument(help="Folders, config.json files or catalogue names.")] = None,
+    hardware: HardwareOption = "h100-sxm",
+    model: ModelOption = None,
+    engine: EngineOption = None,
+    gpus: GpusOption = None,
+    engine_version: VersionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Memory budget and KV pool of one model, or of many side by side."""
+    from startup_model.model import predict as run
+
+    engine_config, node = _engine_and_node(hardware, engine, gpus, {"version": engine_version})
+    served = [*(models or ()), *([model] if model else ())] or ([engine_config.model] if engine_config.model else [])
+    if not served:
+        raise ConfigError("models", "", "missing", "name some, or give --model or an --engine command that names one")
+    predictions = [run(name, node, engine_config) for name in served]
+    if as_json:
+        _print_json([{"model": p.context.model_name} | p.to_dict()["memory"] for p in predictions])
+        return
+    console = Console(highlight=False)
+    if len(predictions) == 1:
+        console.print(_memory_table(predictions[0]))
+        _print_remedies(console, predictions[0])
+        return
+    console.print(_memory_comparison(predictions))
+    for prediction in predictions:
+        _print_remedies(console, prediction)
+
+
+@app.command()
 def presets() -> None:
     """Hardware presets and reference profiles."""
     from startup_model.config.hardware import HardwareConfig, preset_names
@@ -192,23 +224,13 @@ def _predict(
     include: list[str] | None,
 ) -> tuple[StartupPrediction, tuple[str, ...]]:
     """The prediction that the options ask for, and the flags of the command that were not used."""
-    from startup_model.model import as_engine, as_hardware
     from startup_model.model import predict as run
 
-    engine_config = as_engine(engine)
-    changes: dict[str, Any] = {"page_cache": page_cache, "compile_cache": compile_cache, "version": engine_version}
-    changes = {name: value for name, value in changes.items() if value is not None}
-    if changes:
-        engine_config = engine_config.replace(**changes)
+    options = {"page_cache": page_cache, "compile_cache": compile_cache, "version": engine_version}
+    engine_config, node = _engine_and_node(hardware, engine, gpus, options)
     served = model or engine_config.model
     if served is None:
         raise ConfigError("--model", "", "missing", "give it, or an --engine command that names a model")
-    node = as_hardware(hardware)
-    needed = engine_config.tp * engine_config.pp * engine_config.dp
-    if gpus is not None:
-        node = node.replace(gpus=gpus)
-    elif not Path(hardware).is_file() and not node.is_cpu_only and needed > node.gpus * node.nodes:
-        node = node.replace(gpus=needed)  # a preset names the accelerator, not how many there are
     if storage is not None:
         node = node.replace(storage=node.storage.replace(**_storage_changes(storage)))
     prediction = run(
@@ -223,6 +245,25 @@ def _predict(
     return prediction, engine_config.unused_flags
 
 
+def _engine_and_node(
+    hardware: str, engine: str | None, gpus: int | None, options: dict[str, str | None]
+) -> tuple[EngineConfig, HardwareConfig]:
+    """The engine with its options, and a node with as many accelerators as asked for, else as the engine needs."""
+    from startup_model.model import as_engine, as_hardware
+
+    config = as_engine(engine)
+    given = {name: value for name, value in options.items() if value is not None}
+    if given:
+        config = config.replace(**given)
+    node = as_hardware(hardware)
+    needed = config.tp * config.pp * config.dp
+    if gpus is not None:
+        node = node.replace(gpus=gpus)
+    elif not Path(hardware).is_file() and not node.is_cpu_only and needed > node.gpus * node.nodes:
+        node = node.replace(gpus=needed)  # a preset names the accelerator, not how many there are
+    return config, node
+
+
 def _storage_changes(text: str) -> dict[str, Any]:
     """``network_disk`` or ``network_disk=1.2 GB/s`` as fields of Storage."""
     tier, _, bandwidth = text.partition("=")
@@ -235,7 +276,7 @@ def _storage_changes(text: str) -> dict[str, Any]:
 # --- output ---------------------------------------------------------------------------------------------------------
 
 
-def _print_json(data: dict[str, Any]) -> None:
+def _print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -275,26 +316,77 @@ def _print_summary(console: Console, prediction: StartupPrediction, unused: tupl
         soft_wrap=True,
     )
     console.print(f"profile {context.profile_name}: {context.profile_reason}", soft_wrap=True)
-    for line in _memory_lines(prediction.memory):
-        console.print(line, soft_wrap=True)
+    console.print(_memory_table(prediction))
     if unused:
         console.print(f"flags not used: {', '.join(unused)}", soft_wrap=True, markup=False)
     for warning in prediction.warnings:
         console.print(f"note: {warning}", soft_wrap=True, markup=False)
 
 
-def _memory_lines(memory: MemoryBudget) -> list[str]:
+_BUDGET_PARTS = {
+    "weights": "weights",
+    "activations": "activations",
+    "non_torch": "context and libraries",
+    "graphs": "device graphs",
+    "kv_cache": "KV cache",
+    "rounding": "left over",
+    "outside_budget": "beyond gpu_memory_utilization",
+}
+"""Field of a MemoryBudget -> what it is called in a table."""
+
+
+def _memory_table(prediction: StartupPrediction) -> Table:
     from startup_model.units import format_bytes
 
-    budget = (
-        f"memory of one device {format_bytes(memory.gpu_memory)}: weights {format_bytes(memory.weights)}, activations "
-        f"{format_bytes(memory.activations)}, KV cache {format_bytes(memory.kv_cache)}"
+    budget = prediction.memory
+    table = Table(title=f"memory of one device, {prediction.context.model_name}: {budget.status}", title_justify="left")
+    table.add_column("part", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("share", justify="right")
+    table.add_column("", min_width=_BAR_WIDTH, no_wrap=True)
+    for field, label in _BUDGET_PARTS.items():
+        size = getattr(budget, field)
+        if size:
+            share = size / budget.gpu_memory
+            table.add_row(label, format_bytes(size), f"{share:.1%}", "█" * max(0, round(_BAR_WIDTH * min(share, 1.0))))
+    table.add_section()
+    table.add_row("device", format_bytes(budget.gpu_memory), "100.0%", "")
+    table.caption = (
+        f"{budget.num_gpu_blocks} blocks of {budget.block_size} tokens and {format_bytes(budget.block_bytes)}; {budget.kv_cache_tokens} tokens, "
+        f"{budget.max_concurrency:.2f} requests of full length at once"
     )
-    pool = (
-        f"KV cache {memory.status}: {memory.num_gpu_blocks} blocks, {memory.kv_cache_tokens} tokens, "
-        f"{memory.max_concurrency:.1f} requests of full length at once"
+    table.caption_justify = "left"
+    return table
+
+
+def _memory_comparison(predictions: list[StartupPrediction]) -> Table:
+    from startup_model.units import format_bytes
+
+    table = Table(title=f"memory of one device, {predictions[0].context.hardware_name}", title_justify="left")
+    table.add_column("model", overflow="fold", min_width=18)
+    for heading in ("weights", "KV cache", "blocks", "tokens", "requests"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("status", overflow="fold")
+    for prediction in predictions:
+        budget = prediction.memory
+        numbers = (str(budget.num_gpu_blocks), str(budget.kv_cache_tokens), f"{budget.max_concurrency:.2f}")
+        sizes = (format_bytes(budget.weights), format_bytes(budget.kv_cache))
+        table.add_row(prediction.context.model_name, *sizes, *numbers, budget.status)
+    return table
+
+
+def _print_remedies(console: Console, prediction: StartupPrediction) -> None:
+    from startup_model.units import format_bytes
+
+    budget = prediction.memory
+    if budget.fits:
+        return
+    console.print(
+        f"{prediction.context.model_name}: {budget.status}, {format_bytes(budget.missing)} missing; what would help:",
+        soft_wrap=True,
     )
-    return [budget, pool]
+    for remedy in budget.remedies:
+        console.print(f"  {remedy.action} -> {remedy.status}", soft_wrap=True, markup=False)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def _piece(value: object, depth: int) -> str:
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """The known name that looks most like ``name`` (letter case aside), or None when none is close."""
-    import difflib  # noqa: PLC0415  only on the way to an error message
+    import difflib  # only on the way to an error message
 
     by_folded: dict[str, str] = {}
     for candidate in known:  # an id may be meant by its last part alone

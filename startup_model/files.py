@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ __all__ = [
     "write_atomically",
 ]
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MOST_DIGITS = 4300  # Python itself reads no longer whole number (CVE-2020-10735)
 
 
@@ -102,9 +104,20 @@ def parse_json_object(content: bytes, name: str, what: str) -> dict[str, Any]:
         raise InputFileError(f"{name}: nested too deeply to be {what}") from None
     except ValueError:  # the only one that is left
         raise InputFileError(f"{name}: holds a number of more than {_MOST_DIGITS} digits; give {what}") from None
+    if _SURROGATE.search(content) and not _is_text(value):
+        raise InputFileError(f"{name}: holds half a character (\\ud800 to \\udfff); give {what}")
     if not isinstance(value, dict):
         raise InputFileError(f"{name}: a JSON {type(value).__name__} ({shown(value)}), not an object; give {what}")
     return value
+
+
+def _is_text(value: object) -> bool:
+    """Whether every text in a JSON value can be written as UTF-8."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -19,7 +19,7 @@ from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.pipelines import Overlap, Pipeline, Step, find_pipeline, run_pipeline, steps_of
 from startup_model.prediction import Context, PhasePrediction, StartupPrediction, TermCall
 from startup_model.profile import Profile, Selection, reference_names, select_reference
-from startup_model.sizes.memory import MemoryBudget, memory_budget
+from startup_model.sizes.memory import MemoryBudget, find_remedies, memory_budget
 from startup_model.sizes.weights import weight_sizes
 from startup_model.terms import Term
 from startup_model.uncertainty import check_level, student_quantile
@@ -31,6 +31,9 @@ ModelLike = ModelConfig | Mapping[str, Any] | str | Path
 HardwareLike = HardwareConfig | Mapping[str, Any] | str | Path
 EngineLike = EngineConfig | Mapping[str, Any] | str
 ProfileLike = Profile | str | Path
+
+HUB_PREFIX = "hub:"
+"""In front of an id: read the model from a hub; without it nothing is ever asked of the network."""
 
 SEGMENTS = (*BEFORE_ENGINE, *AFTER_READY)
 """Phases outside the time to ready, which are added on request."""
@@ -162,6 +165,8 @@ def as_model(value: ModelLike) -> ModelConfig:
     if isinstance(value, Mapping):
         hugging_face = any(key in value for key in ("model_type", "architectures", "text_config"))
         return ModelConfig.from_hf(value) if hugging_face else ModelConfig.model_validate(value)
+    if isinstance(value, str) and value.startswith(HUB_PREFIX):
+        return ModelConfig.from_hub(value.removeprefix(HUB_PREFIX))
     if isinstance(value, str) and not _is_path(value):
         return ModelConfig.from_catalogue(value)
     if isinstance(value, str | Path):
@@ -237,6 +242,8 @@ def make_plan(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
     used = selection.profile
     weights = weight_sizes(model, engine, hardware, resolved.dtype_bytes)
     memory = memory_budget(model, hardware, engine, resolved, weights)
+    if not memory.fits:
+        memory = memory._replace(remedies=find_remedies(model, hardware, engine, resolved.version_text))
     inputs = physical_inputs(model, hardware, engine, resolved, weights, memory, used.host.numbers)
     scales, measured_at = (
         used.version_scales(resolved.version, resolved.generation) if used.engine == engine.engine else ({}, None)
@@ -409,13 +416,15 @@ def _state_warnings(
 
 
 def _memory_warnings(memory: MemoryBudget) -> Iterable[str]:
-    if memory.status == "weights_do_not_fit":
-        yield f"the weights do not fit: {format_bytes(memory.missing)} too little for any KV block; use more tensor parallelism or larger devices"
-    elif memory.status == "kv_cache_too_small":
-        yield (
-            f"the KV pool is {format_bytes(memory.missing)} too small for one request of full length: the server refuses to start; shorten "
-            "max_model_len, raise gpu_memory_utilization or use more tensor parallelism"
-        )
+    if memory.fits:
+        return
+    problem = {
+        "weights_do_not_fit": "the weights leave no room for a KV block",
+        "kv_cache_too_small": "the KV pool is too small for one request of full length",
+    }[memory.status]
+    cures = [remedy.action for remedy in memory.remedies if remedy.status == "ok"][:3]
+    cure = "; ".join(cures) if cures else "no single flag makes it fit: combine several, or use larger devices"
+    yield f"{problem}: {format_bytes(memory.missing)} missing, the server does not start; {cure}"
 
 
 def _flag_warnings(model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine) -> Iterable[str]:

@@ -160,7 +160,7 @@ class StartupPrediction:
             },
             "rollups": {name: self.rollup(name) for name in ROLLUPS},
             "segments": {phase.value: seconds for phase, seconds in self.segments.items()},
-            "memory": self.memory._asdict(),
+            "memory": self.memory._asdict() | {"remedies": [remedy._asdict() for remedy in self.memory.remedies]},
             "inputs": dict(self.context.inputs),
             "calibrated": self.calibrated,
             "profile": self.context.profile_name,
@@ -221,3 +221,5 @@ def _explain_memory(memory: MemoryBudget) -> Iterable[str]:
         f"    {memory.num_gpu_blocks} blocks of {format_bytes(memory.block_bytes)}, {memory.kv_cache_tokens} tokens, "
         f"{memory.max_concurrency:.2f} requests of full length at once: {memory.status}"
     )
+    for remedy in memory.remedies:
+        yield f"    {remedy.action} -> {remedy.status}"

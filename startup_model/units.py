@@ -155,7 +155,8 @@ def _byte_factor(unit: str, value: object, example_suffix: str) -> float:
         return 1.0
     match = _BYTE_UNIT.fullmatch(unit)
     if match and match.group(1) in _PREFIXES:
-        return _PREFIXES[match.group(1)] / (8.0 if match.group(2) in ("b", "bit", "bits") else 1.0)
+        size = float(_PREFIXES[match.group(1)])
+        return size / 8 if match.group(2) in ("b", "bit", "bits") else size
     raise StartupModelError(
         f"{shown(value)} has the unknown or ambiguous unit {unit!r}; write bytes as G{example_suffix} (10^9) or "
         f"Gi{example_suffix} (2^30), bits as Gb{example_suffix[1:]}"

@@ -75,6 +75,8 @@ class Attention(FrozenModel):
     head_dim: Count
     window: Count | None = None
     """Tokens that a sliding-window or chunked layer can see; None: all."""
+    chunked: bool = False
+    """The window starts at multiples of its length instead of sliding (Llama 4)."""
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm_parameters: _CountOrZero = 0

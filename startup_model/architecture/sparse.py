@@ -229,7 +229,7 @@ def llama4(f: Fields) -> Skeleton:
     experts = parts.experts(f, width="intermediate_size", shared=f.integer("intermediate_size"))
     dense = parts.dense(f, width=f.integer("intermediate_size_mlp"))
     attention = parts.plain_attention(f)
-    chunked = attention.replace(window=f.integer("attention_chunk_size", 8192))
+    chunked = attention.replace(window=f.integer("attention_chunk_size", 8192), chunked=True)
     rope = f.integers("no_rope_layers", number) if f.get("no_rope_layers") else None
     uses_rope = rope or tuple(int((i + 1) % f.integer("no_rope_layer_interval", 4) != 0) for i in range(number))
     return parts.mixed(

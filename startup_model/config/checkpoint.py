@@ -22,7 +22,9 @@ _LARGEST_INDEX = 64 * 2**20  # the largest published ones are below 20 MB
 _LARGEST_HEADER = 32 * 2**20  # the format allows 100 MB; headers of published shards are below 2 MB
 _MOST_HEADER_BYTES = 128 * 2**20
 _MOST_SHARDS = 10_000
-_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]{1,40} [^\n]{1,200}\n){0,8}?size ([0-9]{1,16})\n")
+_POINTER = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]{1,40} [^\n]{1,200}\n){0,8}?size ([0-9]{1,16})\n"
+)
 
 
 class CheckpointFiles(NamedTuple):
@@ -170,7 +172,9 @@ def _shard_names(index: dict[str, object], path: Path) -> list[str]:
     names = set()
     for tensor, name in weight_map.items():
         if not isinstance(name, str):
-            raise InputFileError(f"{path}: the shard of {shown(tensor)} is {shown(name)}, not a name; the index is damaged")
+            raise InputFileError(
+                f"{path}: the shard of {shown(tensor)} is {shown(name)}, not a name; the index is damaged"
+            )
         names.add(name)
     if len(names) > _MOST_SHARDS:
         raise InputFileError(f"{path}: names {len(names)} shards, more than {_MOST_SHARDS}; the index is damaged")

@@ -141,6 +141,18 @@ class ModelConfig(FrozenModel):
         return cls._from_mapping(config, name or folder.resolve().name, found)
 
     @classmethod
+    def from_hub(cls, repository: str, *, revision: str | None = None, endpoint: str | None = None) -> Self:
+        """From a hub: its config.json and the headers of its files, never its weights; needs the extra ``hub``.
+
+        Raises ConfigError when the extra is missing, InputFileError when the model cannot be read.
+        """
+        from startup_model.config.hub import read_hub
+
+        found = read_hub(repository, revision, endpoint)
+        facts = {name: value for name, value in found._asdict().items() if name != "config" and value is not None}
+        return cls._from_mapping(found.config, repository, facts)
+
+    @classmethod
     def from_catalogue(cls, name: str) -> Self:
         """A model of the built-in catalogue by its id, letter case aside, or by an alias.
 

@@ -1,43 +1,71 @@
-"""Device memory of one start: a budget that adds up, and the KV pool that is left."""
+"""Device memory of one start: a budget that adds up, the KV pool that is left, and what would make more room."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
-from startup_model.architecture.layers import Attention, GatedDeltaNet, LatentAttention, Mamba, Mamba2, Mixer, split
+from startup_model.architecture.layers import split
 from startup_model.config.engine import EngineConfig, ResolvedEngine
 from startup_model.config.hardware import HardwareConfig
 from startup_model.config.model import ModelConfig
-from startup_model.sizes.weights import WeightSizes
-from startup_model.units import GIB
+from startup_model.errors import ConfigError
+from startup_model.sizes.kv_cache import KvPool, kv_pool
+from startup_model.sizes.weights import WeightSizes, weight_sizes
+from startup_model.units import GIB, format_bytes
 
-__all__ = ["MemoryBudget", "memory_budget"]
+__all__ = ["MemoryBudget", "MemoryTerms", "Remedy", "find_remedies", "longest_request", "memory_budget"]
 
 MemoryStatus = Literal["ok", "kv_cache_too_small", "weights_do_not_fit"]
 
-BYTES_PER_LOGIT = 38.4
-"""Peak of the sampler's profile run, bytes for each of max_num_seqs x vocabulary logits.
 
-From four models on an H100 with vLLM 0.11.0, max_num_seqs = 1024: Qwen3-0.6B 5.56 GiB, Llama-3.1-8B 4.76, Qwen3-32B
-5.64, gpt-oss-20b 7.38; all within 2 % of this figure, whatever their size.
-"""
-FORWARD_VALUES = 3
-"""Tensors of the hidden size that live at the peak of a forward pass, beside the two of the feed-forward width."""
-NON_TORCH_BYTES = 0.13 * GIB
-"""Context and libraries outside PyTorch's allocator, one rank (H100, vLLM 0.11.0)."""
-COLLECTIVE_BYTES = 0.42 * GIB
-"""NCCL buffers on top, once a rank talks to others (0.55 GiB in all)."""
-FIRST_GRAPH_BYTES = 0.30 * GIB
-BYTES_PER_GRAPH = 6 * 2**20
-"""Memory of captured graphs: the first takes the pool, each further one a few MiB (0.5-0.7 GiB for 67 graphs in
-start-up logs)."""
+class MemoryTerms(NamedTuple):
+    """Coefficients of what a profile run measures; the defaults are those of published measurements."""
+
+    bytes_per_logit: float = 38.4
+    """Peak of the sampler's profile run, for each of max_num_seqs x vocabulary logits. From four models on an H100 with vLLM 0.11.0 and
+    1024 sequences: Qwen3-0.6B 5.56 GiB, Llama-3.1-8B 4.76, Qwen3-32B 5.64, gpt-oss-20b 7.38; all within 2 %, whatever their size."""
+    hidden_tensors: float = 3.0
+    """Tensors of the hidden size that live at the peak of a forward pass, beside two of the feed-forward width."""
+    non_torch_bytes: float = 0.13 * GIB
+    """Context and libraries outside PyTorch's allocator on one rank (H100, vLLM 0.11.0)."""
+    collective_bytes: float = 0.42 * GIB
+    """NCCL buffers on top, once a rank talks to others (0.55 GiB in all)."""
+    first_graph_bytes: float = 0.30 * GIB
+    bytes_per_graph: float = 6.0 * 2**20
+    """Captured graphs: the first takes the pool, each further one a few MiB (0.5-0.7 GiB for 67 graphs in start-up logs)."""
+
+
+DEFAULT_TERMS = MemoryTerms()
+
+_MIB = 2.0**20
+ALL_REDUCE_BUFFERS: Mapping[str, Mapping[int, float]] = {
+    "9.0": {2: 64 * _MIB, 4: 32 * _MIB, 6: 64 * _MIB, 8: 64 * _MIB},
+    "10.0": {2: 8 * _MIB, 4: 32 * _MIB, 6: 128 * _MIB, 8: 128 * _MIB},
+}
+"""Compute capability -> tensor-parallel ranks -> symmetric-memory buffer of one rank, on by default from vLLM 0.11.0
+(distributed/device_communicators/all_reduce_utils.py). The engine counts it with the weights: Qwen3-32B TP2 30.59 GiB."""
+
+
+class Remedy(NamedTuple):
+    """A change that makes room for the KV pool, and how much."""
+
+    action: str
+    """In words, with the flag."""
+    changes: Mapping[str, Any]
+    """Fields of EngineConfig (or ``gpus``) and their new values."""
+    frees_bytes: float
+    """By how much more than one request of full length would fit, against now."""
+    status: MemoryStatus
+    """Afterwards."""
 
 
 class MemoryBudget(NamedTuple):
-    """Memory of the device with the most weights, in bytes. The parts sum to ``gpu_memory`` when the status is ok."""
+    """Memory of the device with the most weights, in bytes. The parts sum to ``gpu_memory``."""
 
     gpu_memory: float
     weights: float
+    """As loaded: the weights, and the buffers that are allocated with them."""
     activations: float
     non_torch: float
     graphs: float
@@ -47,9 +75,15 @@ class MemoryBudget(NamedTuple):
     outside_budget: float
     """What gpu_memory_utilization leaves alone."""
     rounding: float
-    """Too small for one more block, or not asked for."""
+    """Too small for one more block, not asked for, or (negative) missing."""
+    block_size: int
+    """Tokens of a block; hybrids enlarge it until a state fits."""
     block_bytes: float
     """One block over all layers of a rank."""
+    available: float
+    """Bytes for the pool before they are cut into blocks."""
+    needed: float
+    """Bytes of one request of max_model_len tokens."""
     num_gpu_blocks: int
     num_cpu_blocks: int
     kv_cache_tokens: int
@@ -58,6 +92,8 @@ class MemoryBudget(NamedTuple):
     status: MemoryStatus
     missing: float
     """Bytes that are missing for the status to be ok; 0.0 when it is."""
+    remedies: tuple[Remedy, ...] = ()
+    """What would make room, the most effective first; empty when the status is ok."""
 
     @property
     def fits(self) -> bool:
@@ -66,159 +102,172 @@ class MemoryBudget(NamedTuple):
 
 
 def memory_budget(
-    model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, resolved: ResolvedEngine, weights: WeightSizes
+    model: ModelConfig,
+    hardware: HardwareConfig,
+    engine: EngineConfig,
+    resolved: ResolvedEngine,
+    weights: WeightSizes,
+    terms: MemoryTerms = DEFAULT_TERMS,
 ) -> MemoryBudget:
     """The memory budget of one start.
 
-    available = gpu_memory x gpu_memory_utilization - weights - activation peak - non-torch (- graphs from vLLM 0.20);
-    num_gpu_blocks = floor(available / block bytes); num_cpu_blocks = floor(swap_space / block bytes).
+    available = gpu_memory x gpu_memory_utilization - weights - activation peak - non-torch (- graphs from vLLM 0.20), or
+    kv_cache_memory_bytes; num_gpu_blocks = floor(available / block bytes), or num_gpu_blocks_override; num_cpu_blocks = floor(swap_space / block
+    bytes). The status is weights_do_not_fit when nothing is left for a block, kv_cache_too_small when one request of max_model_len does not fit.
     """
     budget = hardware.gpu_memory * resolved.gpu_memory_utilization
-    activations = activation_peak(model, engine, resolved)
-    non_torch = NON_TORCH_BYTES + (COLLECTIVE_BYTES if engine.tp * engine.pp > 1 else 0.0)
-    graphs = graph_memory(resolved) if resolved.generation == "v1" and resolved.version >= (0, 20) else 0.0
-    available = budget - weights.resident_bytes - activations - non_torch - graphs
-    if hardware.is_cpu_only and engine.kv_cache_memory_bytes is None and resolved.version < (0, 20):
-        available = min(available, 4.0 * GIB)
+    activations = activation_peak(model, engine, resolved, terms)
+    non_torch = terms.non_torch_bytes + (terms.collective_bytes if engine.tp * engine.pp > 1 else 0.0)
+    graphs = graph_memory(resolved, terms) if resolved.generation == "v1" and resolved.version >= (0, 20) else 0.0
+    buffers = 0.0
+    if resolved.generation == "v1" and resolved.version >= (0, 11):
+        buffers = ALL_REDUCE_BUFFERS.get(hardware.compute_capability or "", {}).get(engine.tp, 0.0)
+    as_loaded = weights.resident_bytes + buffers
+    available = budget - as_loaded - activations - non_torch - graphs
+    if hardware.is_cpu_only and resolved.version < (0, 20):
+        available = min(available, 4.0 * GIB)  # VLLM_CPU_KVCACHE_SPACE
     if engine.kv_cache_memory_bytes is not None:
         available = engine.kv_cache_memory_bytes
-    pool = _pool(model, engine, resolved)
-    blocks = max(0, int(available // pool.block_bytes)) if pool.block_bytes else 0
-    if engine.num_gpu_blocks_override is not None:
-        blocks = engine.num_gpu_blocks_override
-    tokens = blocks // pool.groups * resolved.block_size
-    needed_blocks = pool.blocks_per_request
-    kv_cache = blocks * pool.block_bytes
-    status: MemoryStatus = "ok"
-    missing = 0.0
-    room = hardware.gpu_memory - weights.resident_bytes - non_torch
-    if room < 0 or (available <= 0 and engine.num_gpu_blocks_override is None):
-        status, missing = "weights_do_not_fit", max(-room, -available)
-    elif pool.block_bytes and blocks < needed_blocks:
-        status, missing = "kv_cache_too_small", (needed_blocks - blocks) * pool.block_bytes
+    pool = kv_pool(model, engine, resolved)
+    blocks = _blocks(pool, available, engine)
+    status, missing = _status(hardware, as_loaded + non_torch, available, pool, blocks, engine)
     outside = hardware.gpu_memory - budget
-    used = weights.resident_bytes + activations + non_torch + graphs + kv_cache + outside
+    kv_cache = blocks * pool.block_bytes
+    used = as_loaded + activations + non_torch + graphs + kv_cache + outside
     return MemoryBudget(
         gpu_memory=hardware.gpu_memory,
-        weights=weights.resident_bytes,
+        weights=as_loaded,
         activations=activations,
         non_torch=non_torch,
         graphs=graphs,
         kv_cache=kv_cache,
         outside_budget=outside,
         rounding=hardware.gpu_memory - used,
+        block_size=pool.block_size,
         block_bytes=pool.block_bytes,
+        available=available,
+        needed=pool.request_blocks * pool.block_bytes,
         num_gpu_blocks=blocks,
         num_cpu_blocks=int(resolved.swap_space // pool.block_bytes) if pool.block_bytes else 0,
-        kv_cache_tokens=tokens,
-        max_concurrency=blocks / needed_blocks if needed_blocks else 0.0,
+        kv_cache_tokens=pool.tokens(blocks, resolved.max_model_len),
+        max_concurrency=blocks / pool.request_blocks if pool.request_blocks else 0.0,
         status=status,
         missing=missing,
     )
 
 
-def activation_peak(model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine) -> float:
-    """Bytes at the peak of the profile run: the larger of the sampler's logits and the widest layer of the forward
-    pass."""
+def activation_peak(
+    model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine, terms: MemoryTerms = DEFAULT_TERMS
+) -> float:
+    """Bytes at the peak of the profile run: the larger of the sampler's logits and the widest layer of the forward pass.
+
+    logits = bytes_per_logit x max_num_seqs x vocabulary; forward = batched tokens x type x (hidden_tensors x hidden size + 2 x width / tp). SGLang
+    runs no profile: its reserve is what mem_fraction_static leaves.
+    """
     if resolved.generation == "sglang":
-        return 0.0  # no profile run: the reserve is what mem_fraction_static leaves
-    logits = BYTES_PER_LOGIT * min(resolved.max_num_seqs, resolved.max_num_batched_tokens) * model.vocab_size
+        return 0.0
+    logits = terms.bytes_per_logit * min(resolved.max_num_seqs, resolved.max_num_batched_tokens) * model.vocab_size
     moe = model.moe
     width = moe.intermediate_size * moe.num_experts_per_token if moe else model.intermediate_size or 0
-    forward = resolved.max_num_batched_tokens * resolved.dtype_bytes * (
-        FORWARD_VALUES * model.hidden_size + 2 * split(width, engine.tp)
-    )  # fmt: skip
-    return max(logits, forward)
+    values = terms.hidden_tensors * model.hidden_size + 2 * split(width, engine.tp)
+    return max(logits, resolved.max_num_batched_tokens * resolved.dtype_bytes * values)
 
 
-def graph_memory(resolved: ResolvedEngine) -> float:
-    """Bytes of captured graphs: first + (n - 1) x each."""
+def graph_memory(resolved: ResolvedEngine, terms: MemoryTerms = DEFAULT_TERMS) -> float:
+    """Bytes of captured graphs: first_graph_bytes + (n - 1) x bytes_per_graph."""
     captures = resolved.captures.total
-    return FIRST_GRAPH_BYTES + (captures - 1) * BYTES_PER_GRAPH if captures else 0.0
+    return terms.first_graph_bytes + (captures - 1) * terms.bytes_per_graph if captures else 0.0
 
 
-class _Pool(NamedTuple):
-    """Shape of the KV pool of one rank."""
-
-    block_bytes: float
-    groups: int
-    """Groups of layers, each with block tables of its own."""
-    blocks_per_request: int
-    """Blocks that a request of max_model_len holds, over all groups."""
+def _blocks(pool: KvPool, available: float, engine: EngineConfig) -> int:
+    if engine.num_gpu_blocks_override is not None:
+        return engine.num_gpu_blocks_override
+    return max(0, int(available // pool.block_bytes)) if pool.block_bytes else 0
 
 
-def token_bytes(mixer: Mixer | None, tp: int, dtype_bytes: float) -> float:
-    """KV bytes of one token in one layer, on one rank: 2 x max(1, kv_heads / tp) x head_dim x type; latent attention
-    one copy of (kv_lora_rank + rope) x type; state-space layers keep a state a request and nothing a token."""
-    if isinstance(mixer, Attention):
-        return (
-            0.0
-            if mixer.shares_kv_of_another_layer
-            else 2 * max(1, mixer.num_kv_heads // tp) * mixer.head_dim * dtype_bytes
-        )
-    if isinstance(mixer, LatentAttention):
-        if dtype_bytes == 1:
-            return (
-                656.0
-                if mixer.kv_lora_rank == 512 and mixer.qk_rope_head_dim == 64
-                else mixer.kv_lora_rank + mixer.qk_rope_head_dim
-            )
-        return (mixer.kv_lora_rank + mixer.qk_rope_head_dim) * dtype_bytes
-    return 0.0
+def _status(
+    hardware: HardwareConfig,
+    taken: float,
+    available: float,
+    pool: KvPool,
+    blocks: int,
+    engine: EngineConfig,
+) -> tuple[MemoryStatus, float]:
+    """The status and the bytes that are missing."""
+    room = hardware.gpu_memory - taken
+    if room < 0 or (available <= 0 and engine.num_gpu_blocks_override is None):
+        return "weights_do_not_fit", max(-room, -available) + pool.request_blocks * pool.block_bytes
+    if blocks < pool.request_blocks:
+        return "kv_cache_too_small", (pool.request_blocks - blocks) * pool.block_bytes
+    if blocks * pool.block_bytes > room:
+        return "weights_do_not_fit", blocks * pool.block_bytes - room
+    return "ok", 0.0
 
 
-def state_bytes(mixer: Mixer | None, tp: int, dtype_bytes: float) -> float:
-    """Bytes of the state that a request keeps in one state-space layer, on one rank: convolution window + state."""
-    if isinstance(mixer, Mamba):
-        inner = split(mixer.inner_size, tp)
-        return inner * ((mixer.conv_kernel - 1) * dtype_bytes + mixer.state_size * dtype_bytes)
-    if isinstance(mixer, Mamba2):
-        heads = split(mixer.num_heads, tp)
-        convolution = heads * mixer.head_dim + 2 * split(mixer.num_groups, tp) * mixer.state_size
-        return (convolution * (mixer.conv_kernel - 1) + heads * mixer.head_dim * mixer.state_size) * dtype_bytes
-    if isinstance(mixer, GatedDeltaNet):
-        heads = split(mixer.num_value_heads, tp)
-        state = heads * mixer.key_head_dim * mixer.value_head_dim
-        return (split(mixer.conv_size, tp) * (mixer.conv_kernel - 1) + state) * dtype_bytes
-    return 0.0
+# --- remedies -----------------------------------------------------------------------------------------------------------
 
 
-def _pool(model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine) -> _Pool:
-    """Block bytes and groups: layers with the same need form groups of equal size that share the same memory."""
-    kinds: dict[tuple[str, int | None], list[tuple[int, Mixer]]] = {}
-    hybrid = resolved.generation == "v1" and resolved.version >= (0, 9)
-    for group in model.layers:
-        mixer = group.mixer
-        if mixer is None or (isinstance(mixer, Attention) and mixer.shares_kv_of_another_layer):
+def find_remedies(
+    model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, default_version: str | None = None
+) -> tuple[Remedy, ...]:
+    """Changes that would make room for the KV pool, those that free most first.
+
+    Each is tried: the budget is worked out again with the change, and what it frees is the difference in (available - one request of full length).
+    """
+
+    def work_out(node: HardwareConfig, config: EngineConfig) -> MemoryBudget:
+        resolved = config.resolve(model, node, default_version)
+        return memory_budget(model, node, config, resolved, weight_sizes(model, config, node, resolved.dtype_bytes))
+
+    now = work_out(hardware, engine)
+    remedies = []
+    for action, changes in _candidates(model, hardware, engine, now, engine.resolve(model, hardware, default_version)):
+        fields = dict(changes)
+        node = hardware.replace(gpus=fields.pop("gpus")) if "gpus" in fields else hardware
+        try:
+            then = work_out(node, engine.replace(**fields))
+        except ConfigError:
             continue
-        window = mixer.window if hybrid else None
-        state = "state" if isinstance(mixer, Mamba | Mamba2 | GatedDeltaNet) else "tokens"
-        kinds.setdefault((state, window), []).append((group.count, mixer))
-    if not kinds:
-        return _Pool(0.0, 1, 0)
-    counts = {key: -(-sum(count for count, _ in members) // engine.pp) for key, members in kinds.items()}
-    page = 0.0
-    for members in kinds.values():
-        for _, mixer in members:
-            page = max(page, token_bytes(mixer, engine.tp, resolved.kv_cache_dtype_bytes) * resolved.block_size)
-    if page == 0:  # no attention: one block is the state of one request
-        page = max(
-            state_bytes(mixer, engine.tp, resolved.dtype_bytes) for members in kinds.values() for _, mixer in members
-        )
-    smallest, largest = min(counts.values()), max(counts.values())
-    size = largest if largest < 1.25 * smallest else smallest
-    groups = {key: -(-count // size) for key, count in counts.items()}
-    return _Pool(
-        page * size, sum(groups.values()), sum(groups[key] * _blocks_of_request(key, resolved) for key in kinds)
-    )
+        frees = (then.available - then.needed) - (now.available - now.needed)
+        if frees > 0:
+            remedies.append(Remedy(f"{action}: {format_bytes(frees)} more room", changes, frees, then.status))
+    return tuple(sorted(remedies, key=lambda remedy: (remedy.status != "ok", -remedy.frees_bytes)))
 
 
-def _blocks_of_request(key: tuple[str, int | None], resolved: ResolvedEngine) -> int:
-    """Blocks that one layer group holds for a request of max_model_len tokens."""
-    state, window = key
-    if state == "state":
-        return 1
-    if window is None:
-        return split(resolved.max_model_len, resolved.block_size)
-    held = min(window - 1 + resolved.max_num_batched_tokens, resolved.max_model_len)
-    return split(held, resolved.block_size) + 1
+def longest_request(model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine, budget: MemoryBudget) -> int:
+    """Tokens of the longest request that the pool holds, in whole blocks; 0 when it holds none."""
+    low, high = 0, resolved.max_model_len // budget.block_size
+    while low < high:
+        middle = (low + high + 1) // 2
+        pool = kv_pool(model, engine, resolved._replace(max_model_len=middle * budget.block_size))
+        low, high = (middle, high) if pool.request_blocks <= budget.num_gpu_blocks else (low, middle - 1)
+    return low * budget.block_size
+
+
+def _candidates(
+    model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, now: MemoryBudget, resolved: ResolvedEngine
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Changes worth trying, with the words for them."""
+    heads = model.num_attention_heads
+    for tp in (2 * engine.tp, 4 * engine.tp, 8 * engine.tp):
+        needed = tp * engine.pp * engine.dp
+        if heads is not None and heads % tp == 0 and not hardware.is_cpu_only:
+            more = {} if needed <= hardware.gpus * hardware.nodes else {"gpus": -(-needed // hardware.nodes)}
+            yield f"tensor parallelism {tp}" + (f" on {more['gpus']} accelerators" if more else ""), {"tp": tp, **more}
+    if resolved.gpu_memory_utilization < 0.95 and engine.kv_cache_memory_bytes is None:
+        yield "raise gpu_memory_utilization to 0.95", {"gpu_memory_utilization": 0.95}
+    shorter = longest_request(model, engine, resolved, now)
+    if 0 < shorter < resolved.max_model_len:
+        yield f"shorten max_model_len to {shorter}", {"max_model_len": shorter}
+    if resolved.max_num_seqs > 256:
+        yield "lower max_num_seqs to 256", {"max_num_seqs": 256}
+    if resolved.max_num_seqs > 64:
+        yield "lower max_num_seqs to 64", {"max_num_seqs": 64}
+    if resolved.max_num_batched_tokens > 2048:
+        yield "lower max_num_batched_tokens to 2048", {"max_num_batched_tokens": 2048}
+    if not engine.enforce_eager:
+        yield "enforce_eager, without graphs", {"enforce_eager": True}
+    if resolved.kv_cache_dtype_bytes > 1:
+        yield "an fp8 KV cache", {"kv_cache_dtype": "fp8"}
+    if model.quantization is None and engine.quantization is None:
+        yield "quantization fp8 on the way", {"quantization": "fp8"}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from startup_model.architecture.layers import split
 from startup_model.config.engine import EngineConfig
 from startup_model.config.hardware import HardwareConfig
 from startup_model.config.model import DTYPES, ModelConfig, Quantization
@@ -100,12 +101,13 @@ def weight_sizes(model: ModelConfig, engine: EngineConfig, hardware: HardwareCon
     rank = dict(model.rank_parameters(engine.tp, ranks))
     ends = {kind: rank.pop(kind) for kind in ("embedding", "head", "vision") if kind in rank}
     layers = {kind: number * share for kind, number in rank.items()}
+    padded = layers | {"experts": layers.get("experts", 0) * _expert_padding(model, engine, resident_quantization)}
     kept = (
         ends
         if engine.pp == 1
         else {"embedding": max(ends.get("embedding", 0) + ends.get("vision", 0), ends.get("head", 0))}
     )
-    resident = parameter_bytes(layers | kept, resident_quantization, dtype_bytes)
+    resident = parameter_bytes(padded | kept, resident_quantization, dtype_bytes)
     # What is copied is what is stored; packing on the way happens on the device.
     rank_bytes = parameter_bytes(layers | kept, model.quantization, stored) * (checkpoint / computed)
 
@@ -122,6 +124,19 @@ def weight_sizes(model: ModelConfig, engine: EngineConfig, hardware: HardwareCon
         else 0.0,
         files=model.checkpoint_files or max(1, round(checkpoint / _SHARD_BYTES + 0.5)),
     )
+
+
+MXFP4_PADDING = 256
+"""Width of an MXFP4 expert on one rank is padded to a multiple of this on the device (gpt-oss-20b: 2880 -> 3072, 13.47 GiB as
+loaded; vLLM's quantization/mxfp4.py)."""
+
+
+def _expert_padding(model: ModelConfig, engine: EngineConfig, quantization: Quantization | None) -> float:
+    """Padded over real width of an expert on one rank; 1.0 for packings that pad nothing."""
+    if quantization is None or quantization.method != "mxfp4" or model.moe is None:
+        return 1.0
+    width = split(model.moe.intermediate_size, 1 if engine.expert_parallel else engine.tp)
+    return split(width, MXFP4_PADDING) * MXFP4_PADDING / width
 
 
 def _active_bytes(model: ModelConfig, quantization: Quantization | None, dtype_bytes: float) -> float:
