@@ -8,10 +8,11 @@ that the files come out the same bit for bit.
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -75,14 +76,12 @@ SCALED_VARIANTS: Mapping[str, frozenset[str]] = {
 }
 """Of these, the ones with too few runs for coefficients of their own: one factor times the default."""
 
+_TP_NOTE = "TP=2 adds 14.7 s on one published host, TP=4 26 s less 5 s of layers on another; TP=8 there adds 68 s"
+
 _FIXED: Mapping[str, Mapping[str, tuple[float, float, str]]] = {
     "worker_spawn": {
-        "seconds_per_worker": (
-            2.0,
-            1.5,
-            "share of the 14.7 s that TP=2 adds on a published host; consistent with TP=4 and 8 on 8 GPUs",
-        ),
-        "collective_seconds": (12.7, 8.0, "share of the 14.7 s that TP=2 adds on a published host"),
+        "seconds_per_worker": (3.2, 2.0, _TP_NOTE),
+        "collective_seconds": (11.5, 6.0, _TP_NOTE),
     },
     "weight_load": {"seconds_per_file": (0.0, 0.0, "not told apart from bytes by the published runs")},
     "kv_cache_init": {
@@ -99,20 +98,23 @@ _FIXED: Mapping[str, Mapping[str, tuple[float, float, str]]] = {
 """Term -> coefficient -> (value, standard error, source) where the published runs say nothing."""
 
 
-def main(arguments: Iterable[str] = ()) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Write the profiles, or with ``--check`` compare them with the files. Returns the exit code."""
-    check = "--check" in arguments
+    parser = argparse.ArgumentParser(
+        prog="python -m calibration.build_reference", description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument("--check", action="store_true", help="compare with the files, write nothing")
+    check = parser.parse_args(arguments).check
     folder = Path(startup_model.__file__).parent / "data" / "profiles"
     stale = []
     for profile in build_profiles():
         path = folder / f"{profile.name}.json"
         text = profile.to_json()
-        if check:
-            if not path.is_file() or path.read_text(encoding="utf-8") != text:
-                stale.append(path.name)
-        else:
+        if not check:
             profile.save(path)
             sys.stdout.write(f"{path.name}: {len(text)} bytes, {sum(profile.provenance.runs.values())} runs\n")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            stale.append(path.name)
     if stale:
         sys.stdout.write(f"not as rebuilt: {', '.join(stale)}; run python -m calibration.build_reference\n")
     return 1 if stale else 0
@@ -121,8 +123,7 @@ def main(arguments: Iterable[str] = ()) -> int:
 def build_profiles() -> tuple[Profile, ...]:
     """The reference profiles of all published hosts."""
     runs = published_runs()
-    donor = fit_published(DONOR, runs)
-    shared = _Shared(runs, donor, *_version_effects(runs, donor), _transfer_spread(runs))
+    shared = _shared(runs)
     profiles = []
     for name, host in HOSTS.items():
         runs_of_session = [run for run in usable(name, runs) if run.dataset == host.main_dataset]
@@ -137,11 +138,7 @@ def _without_model(host: str, shared: _Shared, model: str) -> Profile:
 
 def reference_without(host: str, model: str) -> Profile:
     """The reference profile of a host, fitted without any run of one model."""
-    runs = published_runs()
-    donor = fit_published(DONOR, runs)
-    return _profile(
-        host, _Shared(runs, donor, *_version_effects(runs, donor), _transfer_spread(runs)), without_model=model
-    )
+    return _profile(host, _shared(published_runs()), without_model=model)
 
 
 class _Shared(NamedTuple):
@@ -152,6 +149,13 @@ class _Shared(NamedTuple):
     effects: tuple[VersionEffect, ...]
     version_spread: float
     transfer_spread: Mapping[str, float]
+    session_spread: Mapping[str, float]
+    sessions: int
+
+
+def _shared(runs: tuple[RunRecord, ...]) -> _Shared:
+    donor = fit_published(DONOR, runs)
+    return _Shared(runs, donor, *_version_effects(runs, donor), _transfer_spread(runs), *_session_spread(donor))
 
 
 def _profile(
@@ -164,6 +168,7 @@ def _profile(
         kind="reference",
         engine="vllm",
         engine_version=VERSION,
+        generation="v1",
         host=host_of(HOSTS[name].hardware),
         coefficients=_coefficients(fit, shared.donor if name != DONOR else None),
         covariance=_covariances(fit),
@@ -171,8 +176,11 @@ def _profile(
         version_spread=_rounded(shared.version_spread),
         transfer_spread={phase: _rounded(value) for phase, value in shared.transfer_spread.items()},
         transfer_hosts=len(HOSTS),
+        session_spread={phase: _rounded(value) for phase, value in shared.session_spread.items()},
+        sessions=shared.sessions,
         held_out=HeldOut(by="model", errors={group: _rounded(error) for group, error in (held_out or {}).items()}),
         domain=_domain(own, host_of(HOSTS[name].hardware).numbers),
+        layer_kinds=tuple(sorted({kind for run in own for kind in run.model.layers_by_kind})),
         provenance=Provenance(
             citation=CITATION, runs=dict(Counter(run.dataset for run in own)), records_digest=records_digest()
         ),
@@ -189,6 +197,7 @@ def host_of(hardware: HardwareConfig) -> Host:
     return Host(
         cpu=hardware.cpu.model,
         gpu=hardware.gpu,
+        platform=hardware.platform,
         single_thread_score=hardware.cpu.score or 1.0,
         gpu_memory_bandwidth=hardware.gpu_memory_bandwidth,
         page_cache_bandwidth=storage.page_cache,
@@ -305,13 +314,18 @@ def _covariances(fit: HostFit) -> dict[str, tuple[tuple[float, ...], ...]]:
     }
 
 
+def _bounds(values: Iterable[float]) -> tuple[float, float]:
+    """Smallest and largest, rounded outwards to six significant digits."""
+    numbers = sorted(values)
+    low, high = _rounded(numbers[0]), _rounded(numbers[-1])
+    return min(low, numbers[0]), max(high, numbers[-1])
+
+
 def _domain(runs: Iterable[RunRecord], host: HostNumbers) -> dict[str, tuple[float, float]]:
     """Smallest and largest of the inputs that size a start."""
     names = ("layers", "rank_bytes", "tokenizer_bytes", "captures", "workers")
     inputs = [run_inputs(run, host).inputs for run in runs]
-    return {
-        name: (_rounded(min(row[name] for row in inputs)), _rounded(max(row[name] for row in inputs))) for name in names
-    }
+    return {name: _bounds(row[name] for row in inputs) for name in names}
 
 
 def _rounded(value: float) -> float:
@@ -339,6 +353,16 @@ def _transfer_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
         means = [float(np.mean([row[name] for row in complete])) for name in HOSTS]
         spread[phase] = float(np.std(means, ddof=1))
     return spread
+
+
+def _session_spread(fit: HostFit) -> tuple[dict[str, float], int]:
+    """Root mean square of the logarithm of the factors of other sessions on the donor's host, by phase; number of sessions."""
+    logs: dict[str, list[float]] = {}
+    for (term, _), factor in fit.sessions.items():
+        if factor > 0:
+            logs.setdefault(term, []).append(math.log(factor))
+    spread = {term: float(np.sqrt(np.mean(np.square(values)))) for term, values in sorted(logs.items())}
+    return spread, len({session for _, session in fit.sessions}) + 1
 
 
 def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[VersionEffect, ...], float]:
@@ -389,7 +413,12 @@ def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[Ver
         if run.engine.version == _ANCHOR:
             ordered = {}
         effects.append(
-            VersionEffect(version=run.engine.version or "", scales=ordered, source=f"{run.model.name} on {DONOR}")
+            VersionEffect(
+                version=run.engine.version or "",
+                generation=run.engine.resolve(run.model, run.hardware).generation,
+                scales=ordered,
+                source=f"{run.model.name} on {DONOR}",
+            )
         )
     steps = np.diff(totals)
     return tuple(effects), float(np.sqrt(np.mean(steps**2)))
@@ -417,4 +446,4 @@ def _parts(run: RunRecord, fit: HostFit, numbers: HostNumbers) -> _Parts:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -5,12 +5,15 @@ Bad input ends with exit status 2 and one line on standard error; a traceback is
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
-from startup_model.errors import ConfigError, StartupModelError
+from startup_model import __version__
+from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
+from startup_model.factors import SAFETY_FACTOR
 
 if TYPE_CHECKING:
     from startup_model.config.engine import EngineConfig
@@ -21,6 +24,7 @@ try:
     import typer
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 except ModuleNotFoundError as error:  # pragma: no cover - depends on the installation
     sys.stderr.write(
         f"startup-model: {error.name} is missing; install the command line with pip install 'startup-model[cli]'\n"
@@ -32,7 +36,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="startup-model",
     help="Start-up time of LLM inference servers, from a model's config.json and a node.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -42,7 +45,9 @@ _BAR_WIDTH = 16
 
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", help="Folder, config.json or catalogue name; default: the model that --engine serves."),
+    typer.Option(
+        "--model", help="Folder, config.json, catalogue name or hub:ORG/NAME; default: the model that --engine serves."
+    ),
 ]
 HardwareOption = Annotated[str, typer.Option("--hardware", help="Preset (see 'presets') or JSON file.")]
 EngineOption = Annotated[str | None, typer.Option("--engine", help="Command line, such as 'vllm serve MODEL -tp 2'.")]
@@ -52,8 +57,9 @@ ProfileOption = Annotated[
 GpusOption = Annotated[
     int | None, typer.Option("--gpus", help="Accelerators per node; default: as many as the engine needs.")
 ]
+NodesOption = Annotated[int | None, typer.Option("--nodes", help="Equal nodes; default: one.")]
 PageCacheOption = Annotated[str | None, typer.Option("--page-cache", help="hot, cold or unknown.")]
-CompileCacheOption = Annotated[str | None, typer.Option("--compile-cache", help="warm or cold.")]
+CompileCacheOption = Annotated[str | None, typer.Option("--compile-cache", help="warm, cold or unknown.")]
 StorageOption = Annotated[
     str | None,
     typer.Option(
@@ -63,12 +69,43 @@ StorageOption = Annotated[
 ]
 VersionOption = Annotated[str | None, typer.Option("--engine-version", help="Release of the engine, such as 0.11.0.")]
 LevelOption = Annotated[float, typer.Option("--level", help="Probability of the interval.")]
-FactorOption = Annotated[float, typer.Option("--safety-factor", help="Time to promise = factor x prediction.")]
+FactorOption = Annotated[float, typer.Option("--safety-factor", help="Time to promise = factor x slowest prediction.")]
 IncludeOption = Annotated[
     list[str] | None,
     typer.Option("--include", help="Segment to add: provision, image_pull, container_start, first_request."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+
+
+class _Request(NamedTuple):
+    """What the shared options ask for."""
+
+    hardware: str
+    model: str | None = None
+    engine: str | None = None
+    profile: str | None = None
+    gpus: int | None = None
+    nodes: int | None = None
+    page_cache: str | None = None
+    compile_cache: str | None = None
+    storage: str | None = None
+    engine_version: str | None = None
+    level: float = 0.9
+    safety_factor: float = SAFETY_FACTOR
+    include: tuple[str, ...] = ()
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
 
 
 @app.command()
@@ -78,22 +115,27 @@ def predict(
     engine: EngineOption = None,
     profile: ProfileOption = None,
     gpus: GpusOption = None,
+    nodes: NodesOption = None,
     page_cache: PageCacheOption = None,
     compile_cache: CompileCacheOption = None,
     storage: StorageOption = None,
     engine_version: VersionOption = None,
     level: LevelOption = 0.9,
-    safety_factor: FactorOption = 1.5,
+    safety_factor: FactorOption = SAFETY_FACTOR,
     include: IncludeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Seconds by phase, an interval, and whether the model fits."""
-    prediction, unused = _predict(**{name: value for name, value in locals().items() if name != "as_json"})
+    request = _Request(
+        hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version, level,
+        safety_factor, tuple(include or ()),
+    )  # fmt: skip
+    prediction, unused = _predict(request)
     if as_json:
         _print_json(prediction.to_dict() | {"unused_flags": list(unused)})
         return
-    console = Console(highlight=False)
-    console.print(_phase_table(prediction))
+    console = _console()
+    console.print(_phase_table(prediction, _block(console)))
     _print_summary(console, prediction, unused)
 
 
@@ -104,17 +146,26 @@ def explain(
     engine: EngineOption = None,
     profile: ProfileOption = None,
     gpus: GpusOption = None,
+    nodes: NodesOption = None,
     page_cache: PageCacheOption = None,
     compile_cache: CompileCacheOption = None,
     storage: StorageOption = None,
     engine_version: VersionOption = None,
     level: LevelOption = 0.9,
-    safety_factor: FactorOption = 1.5,
+    safety_factor: FactorOption = SAFETY_FACTOR,
     include: IncludeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """The formula of every phase with its numbers, to be checked by hand."""
-    prediction, _ = _predict(**locals())
-    typer.echo(prediction.explain())
+    request = _Request(
+        hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version, level,
+        safety_factor, tuple(include or ()),
+    )  # fmt: skip
+    prediction, unused = _predict(request)
+    if as_json:
+        _print_json(prediction.to_dict() | {"unused_flags": list(unused)})
+    else:
+        typer.echo(prediction.explain())
 
 
 @app.command()
@@ -124,13 +175,15 @@ def memory(
     model: ModelOption = None,
     engine: EngineOption = None,
     gpus: GpusOption = None,
+    nodes: NodesOption = None,
     engine_version: VersionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Memory budget and KV pool of one model, or of many side by side."""
     from startup_model.model import predict as run
 
-    engine_config, node = _engine_and_node(hardware, engine, gpus, {"version": engine_version})
+    request = _Request(hardware, model, engine, gpus=gpus, nodes=nodes, engine_version=engine_version)
+    engine_config, node = _engine_and_node(request)
     served = [*(models or ()), *([model] if model else ())] or ([engine_config.model] if engine_config.model else [])
     if not served:
         raise ConfigError("models", "", "missing", "name some, or give --model or an --engine command that names one")
@@ -138,66 +191,96 @@ def memory(
     if as_json:
         _print_json([{"model": p.context.model_name} | p.to_dict()["memory"] for p in predictions])
         return
-    console = Console(highlight=False)
+    console = _console()
     if len(predictions) == 1:
-        console.print(_memory_table(predictions[0]))
-        _print_remedies(console, predictions[0])
-        return
-    console.print(_memory_comparison(predictions))
+        console.print(_memory_table(predictions[0], _block(console)))
+    else:
+        console.print(_memory_comparison(predictions))
     for prediction in predictions:
         _print_remedies(console, prediction)
 
 
 @app.command()
-def presets() -> None:
+def presets(as_json: JsonOption = False) -> None:
     """Hardware presets and reference profiles."""
     from startup_model.config.hardware import HardwareConfig, preset_names
     from startup_model.profile import Profile, reference_names
     from startup_model.units import format_bandwidth, format_bytes
 
+    nodes = [HardwareConfig.preset(name) for name in preset_names()]
+    references = [Profile.reference(name) for name in reference_names()]
+    if as_json:
+        _print_json(
+            {"presets": [node.model_dump(mode="json") for node in nodes], "profiles": [r.name for r in references]}
+        )
+        return
     table = Table(title="hardware presets", title_justify="left")
     for heading in ("name", "accelerator", "memory", "bandwidth"):
-        table.add_column(heading)
-    for name in preset_names():
-        node = HardwareConfig.preset(name)
-        table.add_row(name, node.gpu, format_bytes(node.gpu_memory), format_bandwidth(node.gpu_memory_bandwidth))
-    console = Console(highlight=False)
+        table.add_column(heading, no_wrap=heading != "accelerator")
+    for node in nodes:
+        table.add_row(node.name, node.gpu, format_bytes(node.gpu_memory), format_bandwidth(node.gpu_memory_bandwidth))
+    console = _console()
     console.print(table)
-    for name in reference_names():
-        reference = Profile.reference(name)
-        console.print(
-            f"reference profile {name}: {reference.engine} {reference.engine_version}, {reference.provenance.citation}"
-        )
+    for reference in references:
+        source = f"{reference.engine} {reference.engine_version}, {reference.provenance.citation}"
+        console.print(f"reference profile {reference.name}: {source}", soft_wrap=True)
 
 
 @app.command()
-def models() -> None:
+def models(
+    contains: Annotated[str, typer.Argument(help="Part of the name.")] = "",
+    as_json: JsonOption = False,
+) -> None:
     """Models of the built-in catalogue."""
     from startup_model.config.model import ModelConfig, catalogue_names
 
-    for name in catalogue_names():
-        typer.echo(f"{name}  {ModelConfig.from_catalogue(name).parameters / 1e9:.2f} billion parameters")
+    counts = {
+        name: ModelConfig.from_catalogue(name).parameters
+        for name in catalogue_names()
+        if contains.lower() in name.lower()
+    }
+    if as_json:
+        _print_json(counts)
+        return
+    for name, parameters in counts.items():
+        typer.echo(f"{parameters / 1e9:9.2f} billion parameters  {name}")
 
 
 def main() -> NoReturn:
     """Entry point: runs the command and turns errors of the library into one line and exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
     except StartupModelError as error:
         _fail(str(error))
     except typer.Exit as stop:
         raise SystemExit(stop.exit_code) from None
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: end quietly
         raise SystemExit(0) from None
+    except OSError as error:
+        _fail(f"output: {error.strerror or error}; write it elsewhere")
     except Exception as error:
-        message = getattr(error, "format_message", None)  # errors of the option parser itself
-        if message is None:
+        if not hasattr(error, "format_message"):
             raise
-        _fail(message())
-    raise SystemExit(0)
+        _fail(_parser_message(error.format_message()))  # an error of the option parser
+    raise SystemExit(code or 0)
+
+
+def _parser_message(message: str) -> str:
+    """What the option parser says, with the option that was probably meant."""
+    hints = {
+        "--tp": "--engine 'vllm serve MODEL -tp N'",
+        "unexpected extra argument": "--model NAME",
+        "--dp": "--engine",
+    }
+    hint = next((f"; use {use}" for word, use in hints.items() if word in message), "")
+    return message.split(" (Possible options", maxsplit=1)[0].rstrip(".") + hint
 
 
 def _fail(message: str) -> NoReturn:
@@ -208,69 +291,61 @@ def _fail(message: str) -> NoReturn:
 # --- reading options ------------------------------------------------------------------------------------------------
 
 
-def _predict(
-    *,
-    hardware: str,
-    model: str | None,
-    engine: str | None,
-    profile: str | None,
-    gpus: int | None,
-    page_cache: str | None,
-    compile_cache: str | None,
-    storage: str | None,
-    engine_version: str | None,
-    level: float,
-    safety_factor: float,
-    include: list[str] | None,
-) -> tuple[StartupPrediction, tuple[str, ...]]:
+def _predict(request: _Request) -> tuple[StartupPrediction, tuple[str, ...]]:
     """The prediction that the options ask for, and the flags of the command that were not used."""
     from startup_model.model import predict as run
 
-    options = {"page_cache": page_cache, "compile_cache": compile_cache, "version": engine_version}
-    engine_config, node = _engine_and_node(hardware, engine, gpus, options)
-    served = model or engine_config.model
+    engine_config, node = _engine_and_node(request)
+    served = request.model or engine_config.model
     if served is None:
         raise ConfigError("--model", "", "missing", "give it, or an --engine command that names a model")
-    if storage is not None:
-        node = node.replace(storage=node.storage.replace(**_storage_changes(storage)))
     prediction = run(
         served,
         node,
         engine_config,
-        profile=profile,
-        level=level,
-        safety_factor=safety_factor,
-        include=tuple(include or ()),
+        profile=request.profile,
+        level=request.level,
+        safety_factor=request.safety_factor,
+        include=request.include,
     )
     return prediction, engine_config.unused_flags
 
 
-def _engine_and_node(
-    hardware: str, engine: str | None, gpus: int | None, options: dict[str, str | None]
-) -> tuple[EngineConfig, HardwareConfig]:
+def _engine_and_node(request: _Request) -> tuple[EngineConfig, HardwareConfig]:
     """The engine with its options, and a node with as many accelerators as asked for, else as the engine needs."""
-    from startup_model.model import as_engine, as_hardware
+    from startup_model.model import as_engine, as_hardware, is_path
 
-    config = as_engine(engine)
-    given = {name: value for name, value in options.items() if value is not None}
-    if given:
-        config = config.replace(**given)
-    node = as_hardware(hardware)
-    needed = config.tp * config.pp * config.dp
-    if gpus is not None:
-        node = node.replace(gpus=gpus)
-    elif not Path(hardware).is_file() and not node.is_cpu_only and needed > node.gpus * node.nodes:
+    options = {
+        "page_cache": request.page_cache,
+        "compile_cache": request.compile_cache,
+        "version": request.engine_version,
+    }
+    config = as_engine(request.engine).replace(**{name: value for name, value in options.items() if value is not None})
+    node: HardwareConfig = as_hardware(request.hardware)
+    if request.nodes is not None:
+        node = node.replace(nodes=request.nodes)
+    needed = -(-config.tp * config.pp * config.dp // node.nodes)
+    if request.gpus is not None:
+        node = node.replace(gpus=request.gpus)
+    elif not is_path(request.hardware) and not node.is_cpu_only and needed > node.gpus:
         node = node.replace(gpus=needed)  # a preset names the accelerator, not how many there are
+    if request.storage is not None:
+        node = node.replace(storage=node.storage.replace(**_storage_changes(request.storage)))
     return config, node
 
 
 def _storage_changes(text: str) -> dict[str, Any]:
-    """``network_disk`` or ``network_disk=1.2 GB/s`` as fields of Storage."""
-    tier, _, bandwidth = text.partition("=")
-    fields: dict[str, Any] = {"tier": tier.strip()}
-    if bandwidth:
-        fields[tier.strip()] = bandwidth.strip()
-    return fields
+    """``network_disk`` or ``network_disk=1.2 GB/s`` as fields of Storage. Raises ConfigError for another store or rate."""
+    from startup_model.config.hardware import STORAGE_TIERS
+
+    tier, given, bandwidth = (part.strip() for part in text.partition("="))
+    if tier not in STORAGE_TIERS:
+        raise UnknownNameError("--storage", tier, STORAGE_TIERS)
+    if not given:
+        return {"tier": tier}
+    if bandwidth.replace(".", "").isdigit():
+        raise ConfigError("--storage", text, "the bandwidth has no unit", f"write {tier}={bandwidth} GB/s, say")
+    return {"tier": tier, tier: bandwidth}
 
 
 # --- output ---------------------------------------------------------------------------------------------------------
@@ -280,22 +355,31 @@ def _print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
-def _phase_table(prediction: StartupPrediction) -> Table:
+def _console() -> Console:
+    return Console(highlight=False, markup=False)
+
+
+def _block(console: Console) -> str:
+    """What bars are made of: blocks where the output can show them."""
+    return "█" if console.encoding.lower().startswith("utf") else "#"
+
+
+def _phase_table(prediction: StartupPrediction, block: str) -> Table:
     context = prediction.context
     table = Table(
-        title=f"{context.model_name} on {context.hardware_name} with {context.engine_name}", title_justify="left"
+        title=Text(f"{context.model_name} on {context.hardware_name} with {context.engine_name}"), title_justify="left"
     )
     table.add_column("phase", no_wrap=True)
-    table.add_column("seconds", justify="right")
-    table.add_column("share", justify="right")
-    table.add_column("", min_width=_BAR_WIDTH, no_wrap=True)
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("relative", width=_BAR_WIDTH, no_wrap=True)
     table.add_column("coefficients", overflow="fold")
     longest = max((entry.seconds for entry in prediction.phases.values()), default=0.0) or 1.0
     for entry in prediction.phases.values():
         share = entry.seconds / prediction.total_s if prediction.total_s else 0.0
-        source = entry.source if entry.variant in ("default", "off", "given") else f"{entry.source}, {entry.variant}"
-        bar = "█" * round(_BAR_WIDTH * entry.seconds / longest)
-        table.add_row(entry.phase.value, f"{entry.seconds:.2f}", f"{share:.1%}", bar, source)
+        variant = "" if entry.variant in ("default", "off", "given") else f" {entry.variant.replace('=', ' ')}"
+        bar = block * round(_BAR_WIDTH * entry.seconds / longest)
+        table.add_row(entry.phase.value, f"{entry.seconds:.2f}", f"{share:.1%}", bar, entry.source + variant)
     table.add_section()
     table.add_row("total", f"{prediction.total_s:.2f}", "100.0%", "", "")
     return table
@@ -306,21 +390,19 @@ def _print_summary(console: Console, prediction: StartupPrediction, unused: tupl
 
     context = prediction.context
     low, high = prediction.interval
-    console.print(
-        f"ready after {format_seconds(prediction.total_s)}; {prediction.level:.0%} interval {format_seconds(low)} to "
-        f"{format_seconds(high)} ({context.interval_source})",
-        soft_wrap=True,
-    )
-    console.print(
-        f"time to promise {format_seconds(prediction.slo_bound_s)} = {prediction.safety_factor:g} × prediction; mostly {prediction.bottleneck}",
-        soft_wrap=True,
-    )
-    console.print(f"profile {context.profile_name}: {context.profile_reason}", soft_wrap=True)
-    console.print(_memory_table(prediction))
+    lines = [
+        prediction.headline(),
+        f"{prediction.level:.0%} interval {format_seconds(low)} to {format_seconds(high)} ({context.interval_source})",
+        prediction.promise(),
+        f"profile {context.profile_name}: {context.profile_reason}",
+    ]
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    console.print(_memory_table(prediction, _block(console)))
     if unused:
-        console.print(f"flags not used: {', '.join(unused)}", soft_wrap=True, markup=False)
+        console.print(f"flags without effect here: {', '.join(unused)}", soft_wrap=True)
     for warning in prediction.warnings:
-        console.print(f"note: {warning}", soft_wrap=True, markup=False)
+        console.print(f"note: {warning}", soft_wrap=True)
 
 
 _BUDGET_PARTS = {
@@ -335,20 +417,24 @@ _BUDGET_PARTS = {
 """Field of a MemoryBudget -> what it is called in a table."""
 
 
-def _memory_table(prediction: StartupPrediction) -> Table:
+def _memory_table(prediction: StartupPrediction, block: str) -> Table:
     from startup_model.units import format_bytes
 
     budget = prediction.memory
-    table = Table(title=f"memory of one device, {prediction.context.model_name}: {budget.status}", title_justify="left")
+    table = Table(
+        title=Text(f"memory of one device, {prediction.context.model_name}: {budget.status}"), title_justify="left"
+    )
     table.add_column("part", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("share", justify="right")
-    table.add_column("", min_width=_BAR_WIDTH, no_wrap=True)
+    table.add_column("relative", width=_BAR_WIDTH, no_wrap=True)
     for field, label in _BUDGET_PARTS.items():
         size = getattr(budget, field)
         if size:
             share = size / budget.gpu_memory
-            table.add_row(label, format_bytes(size), f"{share:.1%}", "█" * max(0, round(_BAR_WIDTH * min(share, 1.0))))
+            table.add_row(
+                label, format_bytes(size), f"{share:.1%}", block * max(0, round(_BAR_WIDTH * min(share, 1.0)))
+            )
     table.add_section()
     table.add_row("device", format_bytes(budget.gpu_memory), "100.0%", "")
     table.caption = (
@@ -362,7 +448,7 @@ def _memory_table(prediction: StartupPrediction) -> Table:
 def _memory_comparison(predictions: list[StartupPrediction]) -> Table:
     from startup_model.units import format_bytes
 
-    table = Table(title=f"memory of one device, {predictions[0].context.hardware_name}", title_justify="left")
+    table = Table(title=Text(f"memory of one device, {predictions[0].context.hardware_name}"), title_justify="left")
     table.add_column("model", overflow="fold", min_width=18)
     for heading in ("weights", "KV cache", "blocks", "tokens", "requests"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -371,7 +457,7 @@ def _memory_comparison(predictions: list[StartupPrediction]) -> Table:
         budget = prediction.memory
         numbers = (str(budget.num_gpu_blocks), str(budget.kv_cache_tokens), f"{budget.max_concurrency:.2f}")
         sizes = (format_bytes(budget.weights), format_bytes(budget.kv_cache))
-        table.add_row(prediction.context.model_name, *sizes, *numbers, budget.status)
+        table.add_row(Text(prediction.context.model_name), *sizes, *numbers, budget.status)
     return table
 
 
@@ -386,7 +472,7 @@ def _print_remedies(console: Console, prediction: StartupPrediction) -> None:
         soft_wrap=True,
     )
     for remedy in budget.remedies:
-        console.print(f"  {remedy.action} -> {remedy.status}", soft_wrap=True, markup=False)
+        console.print(f"  {remedy.action} -> {remedy.status}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class UnknownNameError(ConfigError):
     ) -> None:
         names = sorted(known)
         nearest = nearest_name(value, [*names, *aliases])
-        hint = f"did you mean {nearest!r}?" if nearest else f"known: {one_line(_listed(names), 250)}"
+        hint = f"did you mean {nearest!r}?" if nearest else f"known: {_listed(names)}"
         super().__init__(field, value, "not a known name", f"{hint}{' ' + remedy if remedy else ''}")
 
 
@@ -154,8 +154,12 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     return by_folded[matches[0]] if matches else None
 
 
-def _listed(names: list[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f" ... ({len(names)} in all)" if len(names) > most else "")
+def _listed(names: list[str], most: int = 12, longest: int = 230) -> str:
+    """The first names, whole ones, and how many there are in all."""
+    kept = list(names[:most])
+    while len(kept) > 1 and len(", ".join(kept)) > longest:
+        kept.pop()
+    return one_line(", ".join(kept), longest) + (f" ... ({len(names)} in all)" if len(names) > len(kept) else "")
 
 
 def _exponent(value: int) -> int:

@@ -6,26 +6,34 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from startup_model.config.engine import DEFAULT_VERSIONS, EngineConfig, ResolvedEngine
-from startup_model.config.hardware import HardwareConfig
+from startup_model.config.hardware import UNKNOWN_CPU, HardwareConfig
 from startup_model.config.model import ModelConfig
-from startup_model.config.versions import parse_version
-from startup_model.errors import ConfigError, InputFileError, UnknownNameError
+from startup_model.errors import ConfigError, InputFileError, UnknownNameError, one_line
 from startup_model.factors import SAFETY_FACTOR, check_safety_factor
+from startup_model.files import is_file, is_folder
 from startup_model.inputs import physical_inputs, skipped_phases, variant_keys
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.pipelines import Overlap, Pipeline, Step, find_pipeline, run_pipeline, steps_of
 from startup_model.prediction import Context, PhasePrediction, StartupPrediction, TermCall
-from startup_model.profile import Profile, Selection, reference_names, select_reference
-from startup_model.sizes.memory import MemoryBudget, find_remedies, memory_budget
+from startup_model.profile import CoefficientValue, Profile, Selection, judge_profile, reference_names, select_reference
+from startup_model.sizes.memory import find_remedies, memory_budget
 from startup_model.sizes.weights import weight_sizes
 from startup_model.terms import Term
 from startup_model.uncertainty import check_level, student_quantile
-from startup_model.units import format_bandwidth, format_bytes, format_seconds
+from startup_model.warnings import (
+    domain_warnings,
+    flag_warnings,
+    host_warnings,
+    memory_warnings,
+    state_warnings,
+    version_warnings,
+)
 
-__all__ = ["Plan", "as_engine", "as_hardware", "as_model", "make_plan", "predict"]
+__all__ = ["Plan", "as_engine", "as_hardware", "as_model", "as_profile", "is_path", "make_plan", "predict"]
 
 ModelLike = ModelConfig | Mapping[str, Any] | str | Path
 HardwareLike = HardwareConfig | Mapping[str, Any] | str | Path
@@ -39,30 +47,33 @@ SEGMENTS = (*BEFORE_ENGINE, *AFTER_READY)
 """Phases outside the time to ready, which are added on request."""
 
 UNKNOWN_HOST_SPREAD = 0.25
-"""Standard deviation of the logarithm of a CPU-bound phase on a processor that no reference host has: published hosts
-differ by 10-45 %."""
+"""Standard deviation of the logarithm of a phase on a host that no profile stands for: published hosts differ by 10-45 %."""
 
-OTHER_ENGINE_SPREAD = 0.5
-"""The same for an engine that no reference profile was measured with."""
+UNLIKE_SPREAD = 0.5
+"""The same for the whole start on another engine or another kind of device than the profile's: a factor of two is usual."""
+
+UNTESTED_SPREAD = 0.25
+"""The same for the whole start where a profile holds no errors of held-out groups."""
 
 _SEGMENT_PHASES = frozenset(SEGMENTS)
 
 
 class Plan(NamedTuple):
-    """Everything about a start that does not depend on what is asked of the prediction. Built once for equal
-    configurations."""
+    """Everything about a start that does not depend on what is asked of the prediction. Built once for equal configurations."""
 
     pipeline: Pipeline
     overlaps: bool
     calls: tuple[tuple[Phase, tuple[TermCall, ...], float], ...]
     """Phases of the time to ready in order, with their terms (none where flags switch the phase off) and the standard
     deviation of the logarithm of their time, which all phases share."""
+    segment_calls: Mapping[Phase, tuple[TermCall, ...]]
+    """The same for the segments outside the time to ready."""
     cold_extra_s: float
-    """What reading from storage would add where the state of the page cache is unknown; else 0."""
+    """What the cold states would add where the state of a cache is unknown; else 0."""
     common_spread: float
     """Standard deviation of the logarithm of the total, independent of the phases'."""
     degrees: int
-    """Degrees of freedom of the spreads."""
+    """Degrees of freedom of the phases' spreads."""
     inputs: Mapping[str, float]
     resolved: ResolvedEngine
     profile: Profile
@@ -122,31 +133,37 @@ def predict(
             total += seconds
             spread += seconds * phase_spread
     if include:
-        total, spread = _add_segments(include, plan.context.segments, phases, total, spread)
-    deviation = math.hypot(spread / total, plan.common_spread) if total else 0.0
-    factor = math.exp(student_quantile((1.0 + level) / 2.0, plan.degrees) * deviation)
+        total, spread = _add_segments(include, plan, phases, total, spread)
+    probability = (1.0 + level) / 2.0
+    host = student_quantile(probability, plan.degrees) * spread / total if total else 0.0
+    factor = math.exp(math.hypot(host, student_quantile(probability, 0) * plan.common_spread))
     slowest = total + plan.cold_extra_s
     return StartupPrediction(
-        total, phases, (total / factor, slowest * factor), level, safety * slowest, safety, plan.context
+        total,
+        MappingProxyType(phases),
+        (total / factor, slowest * factor),
+        level,
+        safety * slowest,
+        safety,
+        slowest,
+        plan.context,
     )
 
 
 def _add_segments(
-    include: Iterable[str],
-    segments: Mapping[Phase, float],
-    phases: dict[Phase, PhasePrediction],
-    total: float,
-    spread: float,
+    include: Iterable[str], plan: Plan, phases: dict[Phase, PhasePrediction], total: float, spread: float
 ) -> tuple[float, float]:
-    """Put the segments that were asked for among the phases, in order; the new total and spread. Raises
-    UnknownNameError."""
-    for name in (include,) if isinstance(include, str) else include:
+    """Put the segments that were asked for among the phases, in order; the new total and spread. Raises UnknownNameError."""
+    names = (include,) if isinstance(include, str) else include
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        raise ConfigError("include", include, "it should be a list of names", f"known: {', '.join(SEGMENTS)}")
+    for name in names:
         if name not in _SEGMENT_PHASES:
             raise UnknownNameError("include", str(name), [phase.value for phase in SEGMENTS])
         phase = Phase(name)
         if phase not in phases:
-            seconds = segments[phase]
-            phases[phase] = PhasePrediction(phase, seconds, seconds, ())
+            seconds = plan.context.segments[phase]
+            phases[phase] = PhasePrediction(phase, seconds, seconds, plan.segment_calls[phase])
             total += seconds
             spread += seconds * UNKNOWN_HOST_SPREAD
     ordered = {phase: phases[phase] for phase in Phase if phase in phases}
@@ -167,7 +184,7 @@ def as_model(value: ModelLike) -> ModelConfig:
         return ModelConfig.from_hf(value) if hugging_face else ModelConfig.model_validate(value)
     if isinstance(value, str) and value.startswith(HUB_PREFIX):
         return ModelConfig.from_hub(value.removeprefix(HUB_PREFIX))
-    if isinstance(value, str) and not _is_path(value):
+    if isinstance(value, str) and not is_path(value):
         return ModelConfig.from_catalogue(value)
     if isinstance(value, str | Path):
         return ModelConfig.from_hf(value)
@@ -182,7 +199,7 @@ def as_hardware(value: HardwareLike) -> HardwareConfig:
         return value
     if isinstance(value, Mapping):
         return HardwareConfig.from_mapping(value)
-    if isinstance(value, str) and not _is_path(value):
+    if isinstance(value, str) and not is_path(value):
         return HardwareConfig.preset(value)
     if isinstance(value, str | Path):
         return HardwareConfig.from_file(value)
@@ -216,11 +233,11 @@ def as_profile(value: ProfileLike | None) -> Profile | None:
     raise ConfigError("profile", value, "it is no profile", "give a Profile, a file or the name of a reference profile")
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
     """Whether a text means a file: it exists, or is written like one."""
     if "\0" in text or len(text) > 4096:
         raise InputFileError("the path is too long or holds a null byte; give a file or a name")
-    return text.endswith(".json") or text.startswith((".", "/", "~")) or Path(text).exists()
+    return text.endswith(".json") or text.startswith((".", "/", "~")) or is_file(Path(text)) or is_folder(Path(text))
 
 
 @lru_cache(maxsize=1)
@@ -238,87 +255,78 @@ def make_plan(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
     resolved = engine.resolve(
         model, hardware, profile.engine_version if profile and profile.engine == engine.engine else None
     )
-    selection = _select(profile, engine, resolved, hardware)
+    selection = (
+        judge_profile(profile, hardware)
+        if profile is not None
+        else select_reference(engine.engine, resolved.generation, resolved.version, hardware)
+    )
     used = selection.profile
+    stands = _stands_for(selection, hardware)
     weights = weight_sizes(model, engine, hardware, resolved.dtype_bytes)
     memory = memory_budget(model, hardware, engine, resolved, weights)
     if not memory.fits:
         memory = memory._replace(remedies=find_remedies(model, hardware, engine, resolved.version_text))
-    inputs = physical_inputs(model, hardware, engine, resolved, weights, memory, used.host.numbers)
-    scales, measured_at = (
-        used.version_scales(resolved.version, resolved.generation) if used.engine == engine.engine else ({}, None)
-    )
+    inputs = physical_inputs(model, hardware, engine, resolved, weights, memory, used.host.numbers, same_host=stands)
+    effect = used.effect_of(resolved.version, resolved.generation) if used.engine == engine.engine else None
+    scales = effect.scales if effect is not None else {}
     keys = variant_keys(engine, resolved, model)
     skipped = skipped_phases(resolved)
     pipeline = find_pipeline(resolved.generation, resolved.version)
 
-    calls: dict[Phase, list[TermCall]] = {}
+    calls: dict[Phase, tuple[TermCall, ...]] = {}
     for step in steps_of(pipeline):
-        phase_calls = calls.setdefault(step.phase, [])
-        if step.phase not in skipped:
-            phase_calls.append(_call(step, used, inputs, keys, scales.get(step.phase.value, 1.0)))
-    segments = {phase: sum(call.seconds() for call in calls.pop(phase)) for phase in SEGMENTS if phase in calls}
-
-    cold_extra = 0.0
-    if engine.page_cache == "unknown" and calls[Phase.WEIGHT_LOAD]:
-        load = calls[Phase.WEIGHT_LOAD][0]
-        cold_inputs = tuple(
-            inputs["node_bytes"] if name == "storage_bytes" else inputs[name] for name in load.term.inputs
-        )
-        cold_extra = load._replace(inputs=cold_inputs).seconds() - load.seconds()
-    compile_extra = 0.0
-    if "compile_cache" not in engine.model_fields_set and calls[Phase.GRAPH_COMPILE]:
-        warm = calls[Phase.GRAPH_COMPILE][0]
-        cold = _call(Step(Phase.GRAPH_COMPILE, warm.term), used, inputs, ("compile_cache=cold",), warm.scale)
-        compile_extra = cold.seconds() - warm.seconds()
-
-    spreads, common, degrees, source = _spreads(used, selection, engine, resolved, measured_at, calls)
-    warnings = (
-        *model.assumptions,
-        *_state_warnings(cold_extra, compile_extra, inputs, hardware),
-        *_memory_warnings(memory),
-        *_flag_warnings(model, engine, resolved),
-        *_profile_warnings(used, engine, resolved, measured_at),
-        *_domain_warnings(used, inputs, resolved),
-    )
+        call = () if step.phase in skipped else (_call(step, used, inputs, keys, scales.get(step.phase.value, 1.0)),)
+        calls[step.phase] = (*calls.get(step.phase, ()), *call)
+    segment_calls = {phase: calls.pop(phase) for phase in SEGMENTS if phase in calls}
+    extras = _cold_extras(engine, used, calls, inputs, keys)
+    spreads, common, degrees, source = _spreads(selection, engine, resolved, hardware, calls, stands=stands)
     return Plan(
         pipeline=pipeline,
         overlaps=any(isinstance(part, Overlap) for part in pipeline.parts),
-        calls=tuple((phase, tuple(phase_calls), spreads[phase]) for phase, phase_calls in calls.items()),
-        cold_extra_s=cold_extra,
+        calls=tuple((phase, phase_calls, spreads[phase]) for phase, phase_calls in calls.items()),
+        segment_calls=MappingProxyType(segment_calls),
+        cold_extra_s=sum(extras.values()),
         common_spread=common,
         degrees=degrees,
-        inputs=inputs,
+        inputs=MappingProxyType(inputs),
         resolved=resolved,
         profile=used,
         context=Context(
-            model_name=model.name,
+            model_name=one_line(model.name, 200),
             hardware_name=_node_name(hardware),
-            engine_name=f"{resolved.engine} {resolved.version_text}",
+            engine_name=f"{resolved.engine} {resolved.version_text.removeprefix('v')}",
+            pipeline_name=pipeline.name,
             memory=memory,
-            calibrated=used.kind == "calibrated",
+            calibrated=used.kind == "calibrated" and stands and used.engine == engine.engine,
             interval_source=source,
-            warnings=warnings,
-            segments=segments,
+            warnings=(
+                *memory_warnings(memory),
+                *model.assumptions,
+                *state_warnings(extras, inputs, hardware),
+                *host_warnings(selection, hardware, engine),
+                *version_warnings(used, engine, resolved, effect),
+                *flag_warnings(model, engine, resolved, hardware),
+                *domain_warnings(used, model, inputs, skipped),
+            ),
+            segments=MappingProxyType(
+                {phase: sum(c.seconds() for c in found) for phase, found in segment_calls.items()}
+            ),
             profile_name=used.name,
             profile_reason=selection.reason,
-            inputs=inputs,
+            inputs=MappingProxyType(inputs),
         ),
     )
+
+
+def _stands_for(selection: Selection, hardware: HardwareConfig) -> bool:
+    """Whether the profile's host stands for the node: the same accelerator, and a processor that is the same or not named."""
+    return selection.same_gpu and (selection.same_cpu or hardware.cpu.model == UNKNOWN_CPU)
 
 
 def _node_name(hardware: HardwareConfig) -> str:
     """The node in words: how many of which."""
     each = f"{hardware.gpus} x {hardware.name}" if hardware.gpus > 1 else hardware.name
-    return f"{hardware.nodes} nodes of {each}" if hardware.nodes > 1 else each
-
-
-def _select(
-    profile: Profile | None, engine: EngineConfig, resolved: ResolvedEngine, hardware: HardwareConfig
-) -> Selection:
-    if profile is None:
-        return select_reference(engine.engine, resolved.generation, resolved.version, hardware)
-    return Selection(profile, "given", same_host=True)
+    return one_line(f"{hardware.nodes} nodes of {each}" if hardware.nodes > 1 else each, 200)
 
 
 def _call(step: Step, profile: Profile, inputs: Mapping[str, float], keys: tuple[str, ...], scale: float) -> TermCall:
@@ -326,26 +334,18 @@ def _call(step: Step, profile: Profile, inputs: Mapping[str, float], keys: tuple
     term = step.term
     arguments = tuple(inputs[name] for name in term.inputs)
     if not term.coefficients:
-        return TermCall(term.function, arguments, {}, scale, term, "given", "fixed")
+        return TermCall(term.function, arguments, {}, scale, term, "given", "assumed")
     variant = profile.variant(term.set_name, keys)
     values = profile.values[term.set_name][variant]
     coefficients = {name: values[name] for name in term.coefficients}
-    return TermCall(
-        term.function,
-        arguments,
-        coefficients,
-        scale,
-        term,
-        variant,
-        _source(term, arguments, coefficients, profile, variant),
-    )
+    source = _source(term, arguments, coefficients, profile.coefficients[term.set_name][variant])
+    return TermCall(term.function, arguments, coefficients, scale, term, variant, source)
 
 
 def _source(
-    term: Term, arguments: tuple[float, ...], coefficients: Mapping[str, float], profile: Profile, variant: str
+    term: Term, arguments: tuple[float, ...], coefficients: Mapping[str, float], entries: Mapping[str, CoefficientValue]
 ) -> str:
     """Where the coefficients come from that matter here: those without which the term gives something else."""
-    entries = profile.coefficients[term.set_name][variant]
     whole = term.function(*arguments, **coefficients)
     matter = [
         name
@@ -355,6 +355,26 @@ def _source(
     return " + ".join(dict.fromkeys(entries[name].source for name in matter or coefficients))
 
 
+def _cold_extras(
+    engine: EngineConfig,
+    profile: Profile,
+    calls: Mapping[Phase, tuple[TermCall, ...]],
+    inputs: Mapping[str, float],
+    keys: tuple[str, ...],
+) -> dict[str, float]:
+    """Cache of unknown state -> seconds that its cold state would add."""
+    extras = {}
+    if engine.page_cache == "unknown" and calls.get(Phase.WEIGHT_LOAD):
+        load = calls[Phase.WEIGHT_LOAD][0]
+        cold_inputs = tuple(inputs["node_bytes" if name == "storage_bytes" else name] for name in load.term.inputs)
+        extras["page_cache"] = load._replace(inputs=cold_inputs).seconds() - load.seconds()
+    if engine.compile_cache == "unknown" and calls.get(Phase.GRAPH_COMPILE):
+        warm = calls[Phase.GRAPH_COMPILE][0]
+        cold = _call(Step(Phase.GRAPH_COMPILE, warm.term), profile, inputs, ("compile_cache=cold", *keys), warm.scale)
+        extras["compile_cache"] = max(0.0, cold.seconds() - warm.seconds())
+    return extras
+
+
 def _step_seconds(plan: Plan) -> Callable[[Step], float | None]:
     """Time of the steps of a plan by step; None for those that flags or the request leave out."""
     by_step = {(phase, call.term.name): call.seconds() for phase, calls, _ in plan.calls for call in calls}
@@ -362,104 +382,39 @@ def _step_seconds(plan: Plan) -> Callable[[Step], float | None]:
 
 
 def _spreads(
-    profile: Profile,
     selection: Selection,
     engine: EngineConfig,
     resolved: ResolvedEngine,
-    measured_at: str | None,
+    hardware: HardwareConfig,
     phases: Iterable[Phase],
+    *,
+    stands: bool,
 ) -> tuple[dict[Phase, float], float, int, str]:
-    """Standard deviations of the logarithm: by phase (common to all), of the total (independent), degrees of freedom,
-    and the words."""
+    """Standard deviations of the logarithm: by phase (common to all) and of the total (independent); degrees of freedom; words."""
+    profile = selection.profile
     errors = [math.log1p(error) for error in profile.held_out.errors.values()]
-    own = math.sqrt(sum(error**2 for error in errors) / len(errors)) if errors else 0.0
-    if profile.kind == "calibrated":
-        return (
-            dict.fromkeys(phases, 0.0),
-            own,
-            len(errors),
-            f"errors of {len(errors)} held-out groups (by {profile.held_out.by})",
+    common = math.sqrt(sum(error**2 for error in errors) / len(errors)) if errors else UNTESTED_SPREAD
+    words = [f"errors of {len(errors)} held-out groups (by {profile.held_out.by})" if errors else "no held-out groups"]
+    if profile.kind == "calibrated" and stands:
+        by_phase, degrees = dict.fromkeys(phases, 0.0), len(errors)
+    elif selection.same_host:
+        by_phase, degrees = (
+            {phase: profile.session_spread.get(phase.value, 0.0) for phase in phases},
+            profile.sessions - 1,
         )
-    floor = 0.0 if selection.same_host else UNKNOWN_HOST_SPREAD
-    spreads = {phase: max(profile.transfer_spread.get(phase.value, floor), floor) for phase in phases}
-    common = own
-    words = [f"not calibrated: spread between {profile.transfer_hosts} reference hosts"]
-    if resolved.version != profile.parsed_version:
+        words.append(f"spread between {profile.sessions} sessions on the host")
+    else:
+        by_phase = {phase: max(profile.transfer_spread.get(phase.value, 0.0), UNKNOWN_HOST_SPREAD) for phase in phases}
+        degrees = profile.transfer_hosts - 1
+        words.append(f"spread between {profile.transfer_hosts} reference hosts")
+    if profile.engine != engine.engine:
+        common = math.hypot(common, UNLIKE_SPREAD)
+        words.append("spread between engines")
+    elif not profile.was_measured_at(resolved.version, resolved.generation):
         common = math.hypot(common, profile.version_spread)
-        words.append("between engine versions" if measured_at else "and of versions that were not measured")
-    if profile.engine != engine.engine:
-        common = math.hypot(common, OTHER_ENGINE_SPREAD)
-        words.append("and between engines")
-    return spreads, common, max(profile.transfer_hosts - 1, 1), " ".join(words)
-
-
-# --- warnings -----------------------------------------------------------------------------------------------------------
-
-
-def _state_warnings(
-    cold_extra: float, compile_extra: float, inputs: Mapping[str, float], hardware: HardwareConfig
-) -> Iterable[str]:
-    if cold_extra:
-        own = "" if hardware.storage.cold_bandwidth else " (not given: the profile's host or a default)"
-        yield (
-            f"the state of the page cache is unknown: total_s takes it as hot; reading from {hardware.storage.tier} at "
-            f"{format_bandwidth(inputs['storage_bandwidth'])}{own} would add {format_seconds(cold_extra)} (the interval and slo_bound_s "
-            "hold that); give page_cache='hot' or 'cold'"
-        )
-    if hardware.host_memory is not None and hardware.host_memory < inputs["node_bytes"]:
-        yield (
-            f"the checkpoint ({format_bytes(inputs['node_bytes'])} a node) exceeds the host's memory ({format_bytes(hardware.host_memory)}): "
-            "it cannot stay in the page cache"
-        )
-    if compile_extra > 0:
-        yield f"a warm compile cache is assumed: a first start, which compiles, takes {format_seconds(compile_extra)} more"
-
-
-def _memory_warnings(memory: MemoryBudget) -> Iterable[str]:
-    if memory.fits:
-        return
-    problem = {
-        "weights_do_not_fit": "the weights leave no room for a KV block",
-        "kv_cache_too_small": "the KV pool is too small for one request of full length",
-    }[memory.status]
-    cures = [remedy.action for remedy in memory.remedies if remedy.status == "ok"][:3]
-    cure = "; ".join(cures) if cures else "no single flag makes it fit: combine several, or use larger devices"
-    yield f"{problem}: {format_bytes(memory.missing)} missing, the server does not start; {cure}"
-
-
-def _flag_warnings(model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine) -> Iterable[str]:
-    if resolved.max_model_len > model.max_position_embeddings:
-        yield (
-            f"max_model_len = {resolved.max_model_len} exceeds the model's {model.max_position_embeddings}: the engine refuses it unless "
-            "the model is told to extend its positions"
-        )
-    if (
-        engine.quantization is not None
-        and model.quantization is None
-        and engine.quantization in ("awq", "gptq", "awq_marlin", "gptq_marlin")
-    ):
-        yield f"quantization = {engine.quantization!r} needs a checkpoint of that kind, but {model.name} is unquantised: its full bytes are assumed"
-
-
-def _profile_warnings(
-    profile: Profile, engine: EngineConfig, resolved: ResolvedEngine, measured_at: str | None
-) -> Iterable[str]:
-    if profile.engine != engine.engine:
-        yield f"no profile was measured with {engine.engine}: the coefficients of {profile.engine} {profile.engine_version} are borrowed"
-    elif measured_at is not None and parse_version(measured_at) != resolved.version:
-        yield f"{engine.engine} {resolved.version_text} was not measured: phases are scaled as measured at {measured_at}"
-    elif measured_at is None and resolved.version != profile.parsed_version:
-        yield f"{engine.engine} {resolved.version_text} was not measured: coefficients of {profile.engine_version} are used as they are"
-
-
-def _domain_warnings(profile: Profile, inputs: Mapping[str, float], resolved: ResolvedEngine) -> Iterable[str]:
-    for name, (low, high) in profile.domain.items():
-        value = inputs.get(name)
-        if (
-            value is None
-            or (name == "captures" and value == 0)
-            or (name in ("rank_bytes",) and not resolved.load_format.reads_weights)
-        ):
-            continue
-        if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
-            yield f"{name} = {value:.4g} lies outside the profile's runs ({low:.4g} to {high:.4g}): extrapolated"
+        words.append("spread between engine versions")
+    if hardware.platform != profile.host.platform:
+        common = math.hypot(common, UNLIKE_SPREAD)
+        words.append("spread between kinds of devices")
+    calibration = "calibrated" if profile.kind == "calibrated" and stands else "not calibrated"
+    return by_phase, common, max(degrees, 1), f"{calibration}: {', '.join(words)}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from startup_model.errors import UnknownNameError
+from startup_model.inputs import INPUT_MEANINGS
 from startup_model.phases import ROLLUPS, Phase, roll_up
 from startup_model.sizes.memory import MemoryBudget
 from startup_model.terms import Term
@@ -26,7 +27,7 @@ class TermCall(NamedTuple):
     term: Term
     variant: str
     source: str
-    """fitted, fixed or borrowed; several joined by +."""
+    """fitted, fixed, borrowed or assumed; several joined by +."""
 
     def seconds(self) -> float:
         """The time of the step."""
@@ -71,6 +72,7 @@ class Context(NamedTuple):
     model_name: str
     hardware_name: str
     engine_name: str
+    pipeline_name: str
     memory: MemoryBudget
     calibrated: bool
     interval_source: str
@@ -81,7 +83,7 @@ class Context(NamedTuple):
     inputs: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StartupPrediction:
     """What ``predict`` returns. All times are seconds, all sizes bytes."""
 
@@ -95,6 +97,8 @@ class StartupPrediction:
     slo_bound_s: float
     """The time to promise: safety factor x prediction. A policy, kept apart from the interval."""
     safety_factor: float
+    slowest_s: float
+    """``total_s`` with caches of unknown state taken as cold: what ``slo_bound_s`` is a factor on."""
     context: Context
 
     @property
@@ -141,12 +145,15 @@ class StartupPrediction:
             "model": self.context.model_name,
             "hardware": self.context.hardware_name,
             "engine": self.context.engine_name,
+            "pipeline": self.context.pipeline_name,
             "total_s": self.total_s,
             "interval": list(self.interval),
             "level": self.level,
             "interval_source": self.context.interval_source,
             "slo_bound_s": self.slo_bound_s,
             "safety_factor": self.safety_factor,
+            "slowest_s": self.slowest_s,
+            "starts": self.memory.fits,
             "bottleneck": self.bottleneck,
             "phases": {
                 phase.value: {
@@ -155,6 +162,10 @@ class StartupPrediction:
                     "share": entry.seconds / total,
                     "source": entry.source,
                     "variant": entry.variant,
+                    "terms": [
+                        {"formula": call.formula(), "numbers": call.numbers(), "seconds": call.seconds()}
+                        for call in entry.calls
+                    ],
                 }
                 for phase, entry in self.phases.items()
             },
@@ -171,27 +182,50 @@ class StartupPrediction:
     def explain(self) -> str:
         """The prediction in words: each phase's formula, the same with its numbers, and what they come to."""
         low, high = self.interval
-        between = f"{self.level:.0%} interval {format_seconds(low)} to {format_seconds(high)}"
+        context = self.context
         lines = [
-            f"{self.context.model_name} on {self.context.hardware_name} with {self.context.engine_name}",
-            f"ready after {format_seconds(self.total_s)}; {between} ({self.context.interval_source})",
-            f"time to promise: {format_seconds(self.slo_bound_s)} = {self.safety_factor:g} × prediction (policy)",
-            f"profile {self.context.profile_name}: {self.context.profile_reason}",
+            f"{context.model_name} on {context.hardware_name} with {context.engine_name}",
+            f"pipeline: {context.pipeline_name}",
+            self.headline(),
+            f"{self.level:.0%} interval {format_seconds(low)} to {format_seconds(high)} ({context.interval_source})",
+            self.promise(),
+            f"profile {context.profile_name}: {context.profile_reason}",
             "",
         ]
+        used = dict.fromkeys(
+            name for entry in self.phases.values() for call in entry.calls for name in call.term.inputs
+        )
         for entry in self.phases.values():
             lines += _explain_phase(entry)
+        lines += [
+            "",
+            "inputs",
+            *(f"    {name} = {context.inputs[name]:.6g}  ({INPUT_MEANINGS[name]})" for name in used),
+        ]
         lines += ["", *_explain_memory(self.memory)]
         if self.warnings:
-            lines += ["", "Note:", *(f"  - {warning}" for warning in self.warnings)]
+            lines += ["", "notes", *(f"  - {warning}" for warning in self.warnings)]
         return "\n".join(lines)
+
+    def headline(self) -> str:
+        """Whether and when the server is ready, in one line."""
+        if not self.memory.fits:
+            return f"does not start ({self.memory.status}, {format_bytes(self.memory.missing)} missing); it would take {format_seconds(self.total_s)}"
+        return f"ready after {format_seconds(self.total_s)}, mostly {self.bottleneck}"
+
+    def promise(self) -> str:
+        """The time to promise and what it is a factor on, in one line."""
+        basis = "prediction" if self.slowest_s == self.total_s else f"{format_seconds(self.slowest_s)} with cold caches"
+        return f"time to promise {format_seconds(self.slo_bound_s)} = {self.safety_factor:g} × {basis} (a policy, not a quantile)"
 
     def __str__(self) -> str:
         low, high = self.interval
         return (
-            f"{self.context.model_name} on {self.context.hardware_name}: ready after {format_seconds(self.total_s)} "
-            f"({self.level:.0%} interval {format_seconds(low)} to {format_seconds(high)}), mostly {self.bottleneck}"
+            f"{self.context.model_name} on {self.context.hardware_name}: {self.headline()} "
+            f"({self.level:.0%} interval {format_seconds(low)} to {format_seconds(high)})"
         )
+
+    __repr__ = __str__
 
 
 def _explain_phase(entry: PhasePrediction) -> Iterable[str]:
@@ -214,7 +248,7 @@ def _explain_memory(memory: MemoryBudget) -> Iterable[str]:
         "graphs": memory.graphs,
         "KV cache": memory.kv_cache,
         "outside gpu_memory_utilization": memory.outside_budget,
-        "rounding": memory.rounding,
+        "left over" if memory.rounding >= 0 else "missing": memory.rounding,
     }
     yield "    " + " + ".join(f"{name} {format_bytes(value)}" for name, value in parts.items() if value)
     yield (

@@ -33,6 +33,7 @@ __all__ = [
     "Provenance",
     "Selection",
     "VersionEffect",
+    "judge_profile",
     "reference_names",
     "select_reference",
 ]
@@ -56,6 +57,7 @@ class Host(FrozenModel):
 
     cpu: str
     gpu: str
+    platform: str = "cuda"
     single_thread_score: Annotated[float, Field(gt=0)] = 1.0
     gpu_memory_bandwidth: Annotated[float, Field(gt=0)]
     page_cache_bandwidth: Annotated[float, Field(gt=0)]
@@ -83,6 +85,7 @@ class VersionEffect(FrozenModel):
     """What another engine version does to the phases, relative to the profile's version."""
 
     version: str
+    generation: str
     scales: dict[str, Annotated[float, Field(ge=0)]]
     """Phase -> factor; phases that are not named: 1."""
     source: str
@@ -92,7 +95,7 @@ class HeldOut(FrozenModel):
     """Relative errors (predicted / measured - 1) of totals of groups that the fit had not seen."""
 
     by: str
-    errors: dict[str, float]
+    errors: dict[str, Annotated[float, Field(gt=-1.0)]]
     """Group -> error of its total; for a group of several runs the one largest in size."""
 
 
@@ -115,6 +118,8 @@ class Profile(FrozenModel):
     kind: Literal["reference", "calibrated"]
     engine: str
     engine_version: str
+    generation: str
+    """v0, v1 or sglang."""
     host: Host
     coefficients: dict[str, dict[str, dict[str, CoefficientValue]]]
     """Term -> variant (``default``, ``compile_cache=cold``, ``load_format=...`` ...) -> coefficient."""
@@ -127,9 +132,15 @@ class Profile(FrozenModel):
     """Phase -> standard deviation of the logarithm of its scale between hosts."""
     transfer_hosts: Annotated[int, Field(ge=0)] = 0
     """Number of hosts behind ``transfer_spread``."""
+    session_spread: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """Phase -> standard deviation of the logarithm of its scale between sessions (other days) on one host."""
+    sessions: Annotated[int, Field(ge=0)] = 0
+    """Number of sessions behind ``session_spread``."""
     held_out: HeldOut
     domain: dict[str, Annotated[tuple[float, float], Field(strict=False)]] = Field(default_factory=dict)
     """Input -> (smallest, largest) over the runs."""
+    layer_kinds: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Kinds of layers that the runs had."""
     provenance: Provenance
 
     @model_validator(mode="before")
@@ -214,24 +225,29 @@ class Profile(FrozenModel):
         variants = self.coefficients[set_name]
         return next((key for key in keys if key in variants), "default")
 
-    def version_scales(self, version: Version, generation: str) -> tuple[Mapping[str, float], str | None]:
-        """Factors on the phases for an engine version, and the version they were measured at.
+    def effect_of(self, version: Version, generation: str) -> VersionEffect | None:
+        """What another version does to the phases; None when the profile's own coefficients stand for it.
 
-        The profile's own version needs none (empty, None). Another one takes the last measured version of its
-        generation at or before it, else the first after it.
+        Of the measured versions of the same generation (the profile's own among them) the last at or before it counts, else the first
+        after it.
         """
-        if version == self.parsed_version:
-            return {}, None
-        rows = [(parse_version(effect.version), effect) for effect in self.version_effects]
-        own = (self.parsed_version, None)
-        same = sorted(
-            [row for row in [*rows, own] if (row[0] >= (0, 8)) == (generation == "v1")], key=lambda row: row[0]
-        )
-        if not same:
-            return {}, None
-        before = [row for row in same if row[0] <= version]
-        _, effect = before[-1] if before else same[0]
-        return (effect.scales, effect.version) if effect is not None else ({}, None)
+        measured = [
+            (parse_version(effect.version), effect)
+            for effect in self.version_effects
+            if effect.generation == generation
+        ]
+        rows: list[tuple[Version, VersionEffect | None]] = [*measured]
+        if generation == self.generation:
+            rows.append((self.parsed_version, None))
+        rows.sort(key=lambda row: row[0])
+        before = [row for row in rows if row[0] <= version]
+        return (before[-1] if before else rows[0])[1] if rows else None
+
+    def was_measured_at(self, version: Version, generation: str) -> bool:
+        """Whether the profile rests on runs of exactly this version."""
+        if (version, generation) == (self.parsed_version, self.generation):
+            return True
+        return any(parse_version(e.version) == version and e.generation == generation for e in self.version_effects)
 
 
 @lru_cache(maxsize=1)
@@ -250,48 +266,44 @@ def reference_names() -> tuple[str, ...]:
 
 
 class Selection(NamedTuple):
-    """A reference profile and why it was taken."""
+    """A profile, why it was taken, and how near its host is."""
 
     profile: Profile
     reason: str
-    same_host: bool
-    """The node has the processor and the accelerator of the profile's host."""
+    same_cpu: bool
+    same_gpu: bool
+
+    @property
+    def same_host(self) -> bool:
+        """The node has the processor and the accelerator of the profile's host."""
+        return self.same_cpu and self.same_gpu
+
+
+def judge_profile(profile: Profile, hardware: HardwareConfig) -> Selection:
+    """A given profile beside the node that it is to be used for."""
+    same_cpu, same_gpu = _same(profile.host.cpu, hardware.cpu.model), _same(profile.host.gpu, hardware.gpu)
+    cpu = "same processor" if same_cpu else f"processor {hardware.cpu.model}, that of the profile's host is"
+    gpu = "same accelerator" if same_gpu else f"accelerator {hardware.gpu}, that of the profile's host is"
+    reason = f"{profile.engine} {profile.engine_version} ({profile.generation}); {cpu} {profile.host.cpu}; {gpu} {profile.host.gpu}"
+    return Selection(profile, reason, same_cpu, same_gpu)
 
 
 @lru_cache(maxsize=4096)
 def select_reference(engine: str, generation: str, version: Version, hardware: HardwareConfig) -> Selection:
     """The reference profile nearest to a start, by an explicit rule.
 
-    First the engine's generation, then its version, then the processor (the same model), then the accelerator (the
+    First the engine and its generation, then its version, then the processor (the same model), then the accelerator (the
     same, else the nearest memory bandwidth).
     """
 
-    def closeness(profile: Profile) -> tuple[bool, float, bool, bool, float]:
-        same_generation = profile.engine == engine and (profile.parsed_version >= (0, 8)) == (generation == "v1")
+    def closeness(profile: Profile) -> tuple[bool, bool, float, bool, bool, float]:
         distance = abs(_as_number(profile.parsed_version) - _as_number(version))
         bandwidth = abs(math.log(profile.host.gpu_memory_bandwidth / hardware.gpu_memory_bandwidth))
-        return (
-            same_generation,
-            -distance,
-            _same(profile.host.cpu, hardware.cpu.model),
-            _same(profile.host.gpu, hardware.gpu),
-            -bandwidth,
-        )
+        near = judge_profile(profile, hardware)
+        same_engine = profile.engine == engine
+        return same_engine, profile.generation == generation, -distance, near.same_cpu, near.same_gpu, -bandwidth
 
-    best = max(_references().values(), key=closeness)
-    _, _, same_cpu, same_gpu, _ = closeness(best)
-    cpu = (
-        f"same processor, {best.host.cpu}"
-        if same_cpu
-        else f"processor {hardware.cpu.model}, its host has {best.host.cpu}"
-    )
-    gpu = (
-        f"same accelerator, {best.host.gpu}"
-        if same_gpu
-        else f"accelerator {hardware.gpu}, its host has {best.host.gpu}"
-    )
-    reason = f"{best.engine} {best.engine_version}; {cpu}; {gpu}"
-    return Selection(best, reason, same_cpu and same_gpu)
+    return judge_profile(max(_references().values(), key=closeness), hardware)
 
 
 def _same(a: str, b: str) -> bool:

@@ -13,6 +13,7 @@ Glossary of inputs (each a number or an array)
     storage_bytes [B]            bytes read from storage on this node (0 when all are in the page cache)
     rank_bytes [B]               bytes copied to one device
     files [1]                    files of the checkpoint
+    passes [1]                   passes over the bytes in host memory on their way
     *_bandwidth [B/s]            rates of storage, of copies from the page cache, of the link and of device memory
     overlap [1]                  0: copying waits for reading; 1: both at the same time
     active_bytes [B]             weights that the forward pass of one token reads on one rank
@@ -215,6 +216,7 @@ def weight_load(
     storage_bytes: Values,
     rank_bytes: Values,
     files: Values,
+    passes: Values,
     overlap: Values,
     storage_bandwidth: Values,
     page_cache_bandwidth: Values,
@@ -228,11 +230,11 @@ def weight_load(
     """The checkpoint is read and copied to the devices.
 
     Equation: t = base_seconds + seconds_per_file × files + read + copy - overlap × min(read, copy), with
-    read = storage_ratio × storage_bytes / storage_bandwidth, copy = copy_ratio × rank_bytes / min(page_cache_bandwidth,
+    read = storage_ratio × storage_bytes / storage_bandwidth, copy = copy_ratio × passes × rank_bytes / min(page_cache_bandwidth,
     host_to_device_bandwidth)
 
     storage_bytes [B]: read from storage on this node, 0 when all are in the page cache; rank_bytes [B]: copied to one
-    device; files [1];
+    device; files [1]; passes [1]: over the bytes in host memory;
     overlap [1]: 0 one after the other, 1 at the same time; storage_bandwidth, page_cache_bandwidth,
     host_to_device_bandwidth [B/s].
     base_seconds [s]; storage_ratio, copy_ratio [1]: time relative to the stated bandwidths; seconds_per_file [s/file].
@@ -240,7 +242,7 @@ def weight_load(
     (arXiv 2606.07362).
     """
     read = let("read", storage_ratio * storage_bytes / storage_bandwidth)
-    copy = let("copy", copy_ratio * rank_bytes / minimum(page_cache_bandwidth, host_to_device_bandwidth))
+    copy = let("copy", copy_ratio * passes * rank_bytes / minimum(page_cache_bandwidth, host_to_device_bandwidth))
     return base_seconds + seconds_per_file * files + read + copy - overlap * minimum(read, copy)
 
 

@@ -11,10 +11,16 @@ from startup_model.errors import ConfigError
 __all__ = ["check_level", "student_quantile"]
 
 
+LARGEST_LEVEL = 0.999
+"""The spreads rest on few hosts and runs: nothing beyond can be said."""
+
+
 def check_level(level: float) -> float:
-    """``level`` when it is a probability of an interval. Raises ConfigError unless 0 < level < 1."""
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0.0 < level < 1.0:
-        raise ConfigError("level", level, "it should lie between 0 and 1", "0.9 asks for a 90 % interval")
+    """``level`` when it is a probability of an interval. Raises ConfigError unless 0 < level <= 0.999."""
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0.0 < level <= LARGEST_LEVEL:
+        raise ConfigError(
+            "level", level, f"it should lie between 0 and {LARGEST_LEVEL}", "0.9 asks for a 90 % interval"
+        )
     return float(level)
 
 

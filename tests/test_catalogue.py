@@ -34,7 +34,7 @@ def test_the_catalogue_is_large_enough_to_be_useful() -> None:
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_the_computed_count_equals_the_published_total(name: str) -> None:
+def test_the_computed_count_equals_the_counted_total(name: str) -> None:
     model = ModelConfig.from_catalogue(name)
     assert model.parameters == pytest.approx(ENTRIES[name]["parameters"], rel=0.002)
     assert not any("not in the table of families" in assumption for assumption in model.assumptions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +41,7 @@ def test_predict_prints_a_table_of_phases_and_an_interval() -> None:
         "total",
         "90% interval",
         "not calibrated",
-        "KV cache ok",
+        "memory of one device",
     ):
         assert word in done.stdout
     assert done.stderr == ""
@@ -102,7 +103,14 @@ def test_storage_can_be_named_with_its_bandwidth() -> None:
         (("predict", "--model", "gpt2", "--hardware", "h100", "--engine", "vllm serve gpt2 -tp 5"), "tp = 5"),
         (("predict", "--model", "gpt2", "--hardware", "h100", "--engine", "echo hello"), "starts no engine"),
         (("predict", "--model", "gpt2", "--hardware", "h100", "--profile", "nothing.json"), "no such file"),
-        (("predict", "--model", "gpt2", "--hardware", "h100", "--storage", "tape"), "tier = 'tape'"),
+        (("predict", "--model", "gpt2", "--hardware", "h100", "--storage", "tape"), "--storage = 'tape'"),
+        (("predict", "--model", "gpt2", "--hardware", "h100", "--storage", "local_nvme=3"), "no unit"),
+        (("predict", "--model", "gpt2", "--hardware", "h100", "--gpus", "0"), "gpus = 0"),
+        (
+            ("predict", "--model", "gpt2", "--hardware", "h100", "--engine", "vllm serve gpt2 -q fpp8"),
+            "did you mean 'fp8'",
+        ),
+        (("predict", "--model", "gpt2", "--hardware", "h100", "--tp", "2"), "vllm serve MODEL -tp N"),
         (("predict", "--model", "gpt2", "--hardware", "h100", "--nonsense"), "--nonsense"),
         (("forecast",), "forecast"),
     ],
@@ -120,8 +128,71 @@ def test_presets_and_models_are_listed() -> None:
     assert "meta-llama/Llama-3.1-8B" in run("models").stdout
 
 
-def test_help_names_the_commands() -> None:
-    done = run("--help")
+@pytest.mark.parametrize("arguments", [("--help",), ()], ids=["--help", "nothing"])
+def test_help_names_the_commands(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
     assert done.returncode == 0
-    for command in ("predict", "explain", "presets", "models"):
+    for command in ("predict", "explain", "memory", "presets", "models"):
         assert command in done.stdout
+
+
+def test_a_server_that_does_not_start_is_said_first() -> None:
+    done = run("predict", "--model", "meta-llama/Llama-3.1-70B", "--hardware", "h100")
+    after_table = done.stdout.split("\n└", 1)[1].splitlines()[1]
+    assert after_table.startswith("does not start (weights_do_not_fit, ")
+    assert "note: DOES NOT START" in done.stdout
+    data = json.loads(run("predict", "--model", "meta-llama/Llama-3.1-70B", "--hardware", "h100", "--json").stdout)
+    assert data["starts"] is False
+
+
+def test_memory_shows_one_model_and_compares_many() -> None:
+    one = run("memory", "Qwen/Qwen3-32B")
+    assert "KV cache" in one.stdout
+    assert "what would help:" in one.stdout
+    assert "tensor parallelism 2 on 2 accelerators" in one.stdout
+    many = run("memory", "Qwen/Qwen3-8B", "openai/gpt-oss-20b", "--hardware", "h200", "--json")
+    assert [row["model"] for row in json.loads(many.stdout)] == ["Qwen/Qwen3-8B", "openai/gpt-oss-20b"]
+
+
+def test_segments_that_are_included_are_shown_as_assumed_with_their_formula() -> None:
+    options = ("--model", "gpt2", "--hardware", "h100", "--include", "image_pull", "--include", "provision")
+    table = run("predict", *options).stdout
+    assert next(line for line in table.splitlines() if "image_pull" in line).count("assumed") == 1
+    assert "image_bytes / image_pull_bandwidth" in run("explain", *options).stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_any_output_encoding_will_do(encoding: str) -> None:
+    for command in ("predict", "explain", "memory"):
+        done = subprocess.run(
+            [sys.executable, "-m", "startup_model", command, "--model", "gpt2", "--hardware", "l4"],
+            capture_output=True, timeout=60, check=False, env=os.environ | {"PYTHONIOENCODING": encoding},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stdout
+
+
+def test_a_name_with_markup_is_shown_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "a[bold]b"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(QWEN_14B))
+    node = tmp_path / "node.json"
+    node.write_text(json.dumps({"preset": "h100", "name": "[/x]\u001b[31m"}))
+    done = run("predict", "--model", str(folder), "--hardware", str(node))
+    assert done.returncode == 0, done.stderr
+    assert "a[bold]b on [/x]" in done.stdout
+    assert "\u001b[31m" not in done.stdout
+
+
+def test_output_that_cannot_be_written_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "startup_model", "models"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1

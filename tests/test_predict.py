@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -34,15 +35,29 @@ def test_cold_storage_against_the_page_cache_on_the_published_node() -> None:
     assert cold.total_s == pytest.approx(74.51, rel=0.015)
 
 
-def test_one_model_through_the_engine_versions() -> None:
-    """arXiv 2606.07362: OPT-6.7B takes 10.0 s at 0.3.1, 44.3 s at 0.9.0 and 21.3 s at 0.11.0 on one host."""
-    for version, measured in (("0.3.1", 10.0), ("0.5.0", 13.0), ("0.6.0", 21.6), ("0.7.0", 19.06)):
-        found = predict("facebook/opt-6.7b", "h100-nvl", version=version, page_cache="hot", max_num_seqs=256)
-        assert found.total_s == pytest.approx(measured, rel=0.15), version
-    slow = predict("facebook/opt-6.7b", "h100-nvl", version="0.9.0", page_cache="hot", compile_cache="cold")
-    fast = predict("facebook/opt-6.7b", "h100-nvl", version="0.11.0", page_cache="hot", max_num_seqs=256)
-    assert slow.phases["graph_capture"].seconds == pytest.approx(16.0, rel=0.2)
-    assert slow.total_s > 1.8 * fast.total_s
+@pytest.mark.parametrize(
+    ("version", "measured", "states", "tolerance"),
+    # arXiv 2606.07362, OPT-6.7B on one host. The model traces in half the time that its layers would let expect (2.6 s, not
+    # 5.6 s, at every version), so that the V1 totals come out high; the effect of the version itself is right.
+    [
+        ("0.3.1", 10.0, {}, 0.10),
+        ("0.4.0", 10.8, {}, 0.10),
+        ("0.5.0", 13.0, {}, 0.10),
+        ("0.6.0", 21.6, {}, 0.10),
+        ("0.7.0", 19.06, {}, 0.12),
+        ("0.8.0", 39.59, {"compile_cache": "cold"}, 0.22),
+        ("0.9.0", 44.32, {"compile_cache": "cold"}, 0.22),
+        ("0.10.0", 28.92, {"compile_cache": "cold"}, 0.22),
+        ("0.11.0", 21.34, {"compile_cache": "warm"}, 0.22),
+    ],
+)
+def test_one_model_through_the_engine_versions(
+    version: str, measured: float, states: dict[str, Any], tolerance: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = predict("facebook/opt-6.7b", "h100-nvl", version=version, page_cache="hot", max_num_seqs=256, **states)
+    with capsys.disabled():
+        print(f"\nvLLM {version}, OPT-6.7B: measured {measured:.1f} s, predicted {found.total_s:.1f} s", end="")
+    assert found.total_s == pytest.approx(measured, rel=tolerance)
 
 
 # --- switches --------------------------------------------------------------------------------------------------------
@@ -102,11 +117,11 @@ def test_moe_sparsity_acts_on_compute_and_on_bytes_only_when_experts_are_lazy() 
     assert lazy.phases["graph_capture"].seconds == plain.phases["graph_capture"].seconds
 
 
-def test_parallel_ranks_cost_spawn_and_save_copying() -> None:
+def test_parallel_ranks_cost_spawn_and_share_the_copying() -> None:
     node = HardwareConfig.preset("h100-sxm", gpus=8)
     one, four = (predict("meta-llama/Llama-3.1-8B-Instruct", node, tp=tp, page_cache="hot") for tp in (1, 4))
     assert four.phases["worker_spawn"].seconds > one.phases["worker_spawn"].seconds + 10
-    assert four.phases["weight_load"].seconds < 0.3 * one.phases["weight_load"].seconds
+    assert 0.6 < four.phases["weight_load"].seconds / one.phases["weight_load"].seconds < 0.8
 
 
 def test_sglang_loads_the_tokenizer_beside_the_model_and_profiles_nothing() -> None:
@@ -168,21 +183,26 @@ def test_segments_are_reported_apart_and_added_on_request() -> None:
 
 
 def test_the_bound_is_a_factor_on_the_prediction_and_apart_from_the_interval() -> None:
-    found = predict(LLAMA_7B, "h100-nvl", page_cache="hot")
+    found = predict(LLAMA_7B, "h100-nvl", page_cache="hot", compile_cache="warm")
     assert found.slo_bound_s == pytest.approx(1.5 * found.total_s)
-    tighter = predict(LLAMA_7B, "h100-nvl", page_cache="hot", safety_factor=1.3)
+    tighter = predict(LLAMA_7B, "h100-nvl", page_cache="hot", compile_cache="warm", safety_factor=1.3)
     assert tighter.slo_bound_s == pytest.approx(1.3 * found.total_s)
     assert tighter.interval == found.interval
 
 
-def test_an_unknown_page_cache_widens_the_interval_and_raises_the_bound() -> None:
-    unknown = predict(LLAMA_7B, "h100-nvl")
-    hot, cold = (predict(LLAMA_7B, "h100-nvl", page_cache=state) for state in ("hot", "cold"))
+@pytest.mark.parametrize(("cache", "fast", "slow"), [("page_cache", "hot", "cold"), ("compile_cache", "warm", "cold")])
+def test_a_cache_of_unknown_state_widens_the_interval_and_raises_the_bound(cache: str, fast: str, slow: str) -> None:
+    other = {"page_cache": "hot", "compile_cache": "warm"}
+    unknown, hot, cold = (
+        predict(LLAMA_7B, "h100-nvl", **(other | {cache: state})) for state in ("unknown", fast, slow)
+    )
     assert unknown.total_s == pytest.approx(hot.total_s)
     assert unknown.interval[0] == pytest.approx(hot.interval[0])
     assert unknown.interval[1] > cold.total_s
+    assert unknown.slowest_s == pytest.approx(cold.total_s)
     assert unknown.slo_bound_s == pytest.approx(1.5 * cold.total_s)
-    assert any("page cache is unknown" in warning for warning in unknown.warnings)
+    assert any(f"{cache} is unknown" in warning for warning in unknown.warnings)
+    assert not any("is unknown" in warning for warning in cold.warnings)
 
 
 @given(level=st.floats(0.01, 0.999))
@@ -195,11 +215,14 @@ def test_intervals_hold_the_prediction_and_grow_with_the_level(level: float) -> 
 def test_intervals_are_wider_the_further_the_start_is_from_what_was_measured() -> None:
     def width(**options: Any) -> float:
         cpu = options.pop("cpu", {"model": "AMD EPYC 9354"})
-        low, high = predict(LLAMA_7B, HardwareConfig.preset("h100-nvl", cpu=cpu), page_cache="hot", **options).interval
+        node = HardwareConfig.preset(options.pop("gpu", "h100-nvl"), cpu=cpu)
+        low, high = predict(LLAMA_7B, node, page_cache="hot", compile_cache="warm", **options).interval
         return high / low
 
     assert width() < width(cpu={"model": "unknown"}) < width(cpu={"model": "unknown"}, version="0.30.0")
     assert width(cpu={"model": "unknown"}) < width(cpu={"model": "unknown"}, engine="sglang")
+    assert width(cpu={"model": "unknown"}) < width(cpu={"model": "unknown"}, gpu="mi300x")
+    assert width() < 1.8  # the very host of the profile, on another day
 
 
 def test_a_slower_processor_slows_what_runs_on_it() -> None:
@@ -234,18 +257,87 @@ def test_the_nearest_reference_is_taken_by_rule(gpu: str, cpu: str, profile: str
 def test_inputs_outside_the_profiles_runs_are_named() -> None:
     node = HardwareConfig.preset("h100-sxm", gpus=8)
     found = predict("meta-llama/Llama-3.1-70B-Instruct", node, tp=8)
-    assert any(warning.startswith("layers = 80 lies outside") for warning in found.warnings)
-    assert any(warning.startswith("workers = 8 lies outside") for warning in found.warnings)
-    inside = predict(LLAMA_7B, "h100-nvl", page_cache="hot", compile_cache="warm", max_num_seqs=256)
+    assert any(warning.startswith("layers on one rank: 80") for warning in found.warnings)
+    assert any(warning.startswith("workers on one node: 8") for warning in found.warnings)
+    inside = predict(
+        LLAMA_7B, HardwareConfig.preset("h100-nvl", cpu={"model": "AMD EPYC 9354"}), page_cache="hot", compile_cache="warm",
+        max_num_seqs=256,
+    )  # fmt: skip
     assert inside.warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "options", "words"),
+    [
+        ("ibm-granite/granite-4.0-h-micro", "h200", {}, "layers of kind mamba2+dense were not among"),
+        (LLAMA_7B, "mi300x", {}, "no profile was measured on rocm"),
+        (LLAMA_7B, "gaudi-3", {}, "no profile was measured on hpu"),
+        (LLAMA_7B, "cpu", {}, "no profile was measured on cpu"),
+        (LLAMA_7B, "l4", {}, "the processor is not named"),
+        (LLAMA_7B, "h200", {"tp": 8}, "checks direct access between all pairs"),
+        (LLAMA_7B, "h200", {"page_cache": "cold"}, "local_nvme at 4.7 GB/s, an assumed bandwidth"),
+        (LLAMA_7B, "h100", {"quantization": "awq"}, "needs a checkpoint of that kind"),
+        ("TheBloke/Llama-2-7B-AWQ", "h100", {"quantization": "fp8"}, "does not go with the checkpoint"),
+        (LLAMA_7B, "h100", {"load_format": "gguf"}, "bits per weight are not known"),
+        ("Qwen/Qwen3-8B", "t4", {}, "has no bfloat16"),
+        (LLAMA_7B, "h100", {"unused_flags": ("--speculative-config",)}, "a draft model is loaded"),
+        (LLAMA_7B, "h100", {"max_model_len": 8192}, "exceeds the model's 4096"),
+        ("Qwen/Qwen3-32B", "h100", {"version": "0.11.0"}, "DOES NOT START: the KV pool is too small"),
+    ],
+)
+def test_what_a_planner_must_know_is_said(model: str, gpu: str, options: dict[str, Any], words: str) -> None:
+    node = HardwareConfig.preset(gpu, gpus=options.get("tp", 0 if gpu == "cpu" else 1))
+    assert any(words in warning for warning in predict(model, node, **options).warnings)
+
+
+def test_storage_of_the_profiles_host_is_not_handed_to_other_nodes() -> None:
+    """The H100 NVL host has a SATA drive of 0.6 GB/s; an H200 node takes that profile, but not its drive."""
+    own = predict(LLAMA_7B, "h100-nvl", page_cache="cold")
+    other = predict(LLAMA_7B, "h200", page_cache="cold")
+    assert own.context.inputs["storage_bandwidth"] == 0.6e9
+    assert other.context.profile_name == own.context.profile_name
+    assert other.context.inputs["storage_bandwidth"] == 4.7e9
+
+
+def test_ranks_share_what_the_host_can_copy() -> None:
+    """Two TP=4 starts in public logs: Llama-3-8B loads in 1.13 s, Qwen3-14B in 3.13 s."""
+    node = HardwareConfig.preset("a100-80gb", gpus=4)
+    for name, measured in (("meta-llama/Meta-Llama-3-8B-Instruct", 1.13), ("Qwen/Qwen3-14B", 3.13)):
+        found = predict(name, node, tp=4, page_cache="hot", profile="h100-nvl-epyc-9354")
+        assert found.phases["weight_load"].seconds == pytest.approx(measured, rel=0.3)
+
+
+def test_bitsandbytes_as_a_load_format_packs_on_the_way() -> None:
+    found = predict(LLAMA_7B, "h100-nvl", load_format="bitsandbytes", page_cache="hot")
+    assert found.context.inputs["rank_bytes"] == pytest.approx(2 * 6738415616)
+    assert found.memory.weights < 0.4 * 2 * 6738415616
+    assert found.phases["graph_capture"].variant == "quantization=bitsandbytes"
+
+
+def test_spread_experts_are_read_by_the_nodes_that_hold_them() -> None:
+    model = ModelConfig.from_catalogue("deepseek-ai/DeepSeek-V3")
+    one = predict(model, HardwareConfig.preset("h200", gpus=16), dp=16, expert_parallel=True, page_cache="cold")
+    two = predict(model, HardwareConfig.preset("h200", gpus=8, nodes=2), dp=16, expert_parallel=True, page_cache="cold")
+    assert two.context.inputs["storage_bytes"] < 0.55 * one.context.inputs["storage_bytes"]
+
+
 def test_versions_that_were_not_measured_are_named() -> None:
-    assert any("0.9.2 was not measured" in w for w in predict(LLAMA_7B, "h100-nvl", version="0.9.2").warnings)
-    assert any("0.30.0 was not measured" in w for w in predict(LLAMA_7B, "h100-nvl", version="0.30.0").warnings)
+    for version, base in (("0.9.2", "0.9.0"), ("0.30.0", "0.11.0"), ("0.7.3", "0.7.0"), ("0.2.0", "0.3.1")):
+        words = f"vllm {version} ({'v0' if version < '0.8' and version != '0.30.0' else 'v1'}) was not measured: phases are scaled as measured at {base}"
+        assert any(words in w for w in predict(LLAMA_7B, "h100-nvl", version=version).warnings), words
 
 
 # --- words and data ---------------------------------------------------------------------------------------------------
+
+
+def by_hand(text: str) -> float:
+    """What a reader would get: named parts first, then the sum."""
+    main, *parts = re.split(r", (?=[a-z]+ = )", text.replace("×", "*"))
+    names: dict[str, Any] = {"min": min, "max": max}
+    for part in parts:
+        name, expression = part.split(" = ")
+        names[name] = eval(expression, {}, names)  # noqa: S307  our own text
+    return float(eval(main, {}, names))  # noqa: S307
 
 
 def test_explain_shows_each_formula_with_numbers_that_come_to_the_phase() -> None:
@@ -256,19 +348,7 @@ def test_explain_shows_each_formula_with_numbers_that_come_to_the_phase() -> Non
         for call in entry.calls:
             assert call.formula() in text
             assert f"= {call.seconds():.4g} s" in text
-            main, *parts = call.numbers().split(", ")
-            names = {"min": min, "max": max}
-            for part in parts:
-                if " = " in part:
-                    name, expression = part.split(" = ")
-                    whole = (
-                        ", ".join([expression, *parts[parts.index(part) + 1 :]])
-                        if expression.count("(") > expression.count(")")
-                        else expression
-                    )
-                    names[name] = eval(whole.replace("×", "*"), {}, names)  # noqa: S307  our own text
-            if "read" not in main:
-                assert eval(main.replace("×", "*"), {}, names) == pytest.approx(call.seconds(), rel=1e-3, abs=1e-3)  # noqa: S307
+            assert by_hand(call.numbers()) == pytest.approx(call.seconds(), rel=1e-3, abs=1e-3)
 
 
 def test_to_dict_is_plain_json_under_the_names_of_the_attributes() -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from startup_model import InputFileError, Profile, ProfileError, UnknownNameError, predict
 from startup_model.migrations import SCHEMA_VERSION, migrate
+from startup_model.prediction import StartupPrediction
+from startup_model.profile import HeldOut
 
 REFERENCE = Profile.reference("h100-nvl-epyc-9354")
 
@@ -41,8 +43,9 @@ def test_saving_into_a_missing_folder_leaves_nothing(tmp_path: Path) -> None:
 def test_a_profile_given_by_file_or_name_is_used(tmp_path: Path) -> None:
     path = tmp_path / "host.json"
     REFERENCE.replace(name="mine", kind="calibrated").save(path)
-    mine = predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile=path, page_cache="hot")
-    named = predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile="h100-nvl-epyc-9354", page_cache="hot")
+    states = {"page_cache": "hot", "compile_cache": "warm"}
+    mine = predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile=path, **states)
+    named = predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile="h100-nvl-epyc-9354", **states)
     assert mine.calibrated
     assert not named.calibrated
     assert mine.total_s == named.total_s
@@ -117,3 +120,49 @@ def test_migration_leaves_its_argument_alone() -> None:
 def test_unknown_reference_names_get_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'l40s-epyc-9354'"):
         Profile.reference("l40s-epyc-9345")
+
+
+# --- a profile where it does not belong ------------------------------------------------------------------------------
+
+
+STATES = {"page_cache": "hot", "compile_cache": "warm"}
+
+
+def spread(found: StartupPrediction) -> float:
+    return found.interval[1] / found.interval[0]
+
+
+def test_a_calibrated_profile_is_only_calibrated_for_its_own_kind_of_host() -> None:
+    mine = REFERENCE.replace(name="mine", kind="calibrated")
+    own = predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile=mine, **STATES)
+    assert own.calibrated
+    elsewhere = [
+        predict("meta-llama/Llama-2-7b-hf", "mi300x", profile=mine, **STATES),
+        predict("meta-llama/Llama-2-7b-hf", "cpu", profile=mine, **STATES),
+        predict("meta-llama/Llama-2-7b-hf", "l40s", profile=mine, **STATES),
+        predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile=mine, engine="sglang", **STATES),
+    ]
+    for found in elsewhere:
+        assert not found.calibrated
+        assert spread(found) > 1.5 * spread(own)
+    assert spread(
+        predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile=mine, version="0.30.0", **STATES)
+    ) > 1.5 * spread(own)
+
+
+def test_a_profile_without_held_out_errors_has_a_wide_interval_all_the_same() -> None:
+    mine = REFERENCE.replace(kind="calibrated", held_out=HeldOut(by="model", errors={}))
+    assert spread(predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile=mine, **STATES)) > 1.5
+
+
+def test_the_core_counts_beside_the_version() -> None:
+    """vLLM 0.10.1.1 was measured with the V1 core; its V0 core was not."""
+    found = predict("meta-llama/Llama-2-7b-hf", "h100-nvl", version="0.10.1.1", generation="v0", **STATES)
+    assert any("0.10.1.1 (v0) was not measured: phases are scaled as measured at 0.7.0" in w for w in found.warnings)
+
+
+def test_results_cannot_be_changed_through_what_they_share() -> None:
+    found = predict("meta-llama/Llama-2-7b-hf", "h100-nvl")
+    for shared in (found.segments, found.context.inputs, found.phases):
+        with pytest.raises(TypeError):
+            shared[next(iter(shared))] = -1000.0  # type: ignore[index]

@@ -109,11 +109,11 @@ def test_weight_load_serial_and_overlapped() -> None:
     """13 GB at 0.6 GB/s and 8 GB/s by hand: 21.67 + 1.625 s one after the other, 21.67 s at the same time."""
     call = TERMS["weight_load"].function
     coefficients = {"base_seconds": 0.0, "storage_ratio": 1.0, "copy_ratio": 1.0, "seconds_per_file": 0.0}
-    serial = call(13e9, 13e9, 2, 0.0, 0.6e9, 8e9, 55e9, **coefficients)
-    together = call(13e9, 13e9, 2, 1.0, 0.6e9, 8e9, 55e9, **coefficients)
+    serial = call(13e9, 13e9, 2, 1, 0.0, 0.6e9, 8e9, 55e9, **coefficients)
+    together = call(13e9, 13e9, 2, 1, 1.0, 0.6e9, 8e9, 55e9, **coefficients)
     assert serial == pytest.approx(13 / 0.6 + 13 / 8)
     assert together == pytest.approx(13 / 0.6)
-    assert call(0.0, 13e9, 2, 0.0, 0.6e9, 8e9, 4e9, **coefficients) == pytest.approx(
+    assert call(0.0, 13e9, 2, 1, 0.0, 0.6e9, 8e9, 4e9, **coefficients) == pytest.approx(
         13 / 4
     )  # the link is the slower one
 

@@ -98,12 +98,30 @@ def test_bandwidths_without_a_known_unit_per_second_are_refused(text: str) -> No
         parse_bandwidth(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "  ", "GB", "-1", "- 1 GB", "-5 s", "+80 GB", "0x50", "nan", "inf", "NaN GB", ".", "5.5.5", "1e GB", "80;GB"]
-    + ["1,5 GB", "1,00", "1,0000", "1.000,5 GB", "1__0", "_1", "٣ GB", "８０ GB", "80 GB\n80", "1e999", "1e308"]
-    + ["8" * 200, "8" * 10**6, "8" + " " * 10**5 + "GB", "1" + ",000" * 10**5, "1_" * 10**5, "\ud800", "80\0GB"],
+NO_QUANTITIES = (
+    *("", "  ", "GB", "-1", "- 1 GB", "-5 s", "+80 GB", "0x50", "nan", "inf", "NaN GB", ".", "5.5.5", "1e GB", "80;GB"),
+    *(
+        "1,5 GB",
+        "1,00",
+        "1,0000",
+        "1.000,5 GB",
+        "1__0",
+        "_1",
+        "٣ GB",
+        "８０ GB",
+        "80 GB\n80",
+        "1e999",
+        "1e308",
+        "\ud800",
+    ),
+    *(pytest.param(digit * 10**6, id=f"a million times {digit}") for digit in "8_,. e"),
+    pytest.param("8" + " " * 10**5 + "GB", id="many blanks"),
+    pytest.param("1" + ",000" * 10**5, id="many thousands"),
+    pytest.param("1_" * 10**5, id="many underscores"),
 )
+
+
+@pytest.mark.parametrize("text", NO_QUANTITIES)
 def test_what_is_no_quantity_is_refused_in_one_short_line(text: str) -> None:
     begin = time.perf_counter()
     for parse in PARSERS:
@@ -111,7 +129,7 @@ def test_what_is_no_quantity_is_refused_in_one_short_line(text: str) -> None:
             parse(text)
         assert len(str(refused.value)) <= 250
         assert str(refused.value).isprintable()
-    assert time.perf_counter() - begin < 1.0
+    assert time.perf_counter() - begin < 3.0
 
 
 @pytest.mark.parametrize(
@@ -157,10 +175,10 @@ def test_bits_are_an_eighth_of_bytes(number: int, prefix: str) -> None:
 def test_any_text_gives_a_finite_number_or_the_librarys_own_error(text: str) -> None:
     for parse in PARSERS:
         try:
-            number = parse(text)
+            number, message = parse(text), ""
         except StartupModelError as refused:
-            assert str(refused).isprintable()
-            assert len(str(refused)) <= 600
-        else:
-            assert math.isfinite(number)
-            assert number >= 0
+            number, message = 0.0, str(refused)
+        assert math.isfinite(number)
+        assert number >= 0
+        assert message.isprintable()
+        assert len(message) <= 600

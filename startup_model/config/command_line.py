@@ -60,7 +60,7 @@ _ENVIRONMENT_KEPT = (
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|SIGNATURE|COOKIE", re.IGNORECASE)
 _LOOKS_SECRET = re.compile(r"\b(?:hf_|sk-|ghp_|github_pat_|glpat-|xox[a-z]-|AKIA|ASIA|eyJ)[A-Za-z0-9_-]{6,}")
 _ASSIGNED_SECRET = re.compile(
-    r"([A-Za-z0-9_-]{0,40}(?:token|key|secret|pass|credential|auth)[A-Za-z0-9_-]{0,40}(?:=|\s{1,4}))(?!-)\S{1,4096}",
+    r"([A-Za-z0-9_-]{0,40}(?:token|key|secret|pass|credential|auth)[A-Za-z0-9_-]{0,40}(?:=|:\s{0,2}|\s{1,4}))(?!-)\S{1,4096}",
     re.IGNORECASE,
 )
 _URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]{1,500}@")

@@ -16,9 +16,23 @@ from startup_model.errors import ConfigError, UnknownNameError
 from startup_model.files import read_json_object
 from startup_model.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 
-__all__ = ["CLUSTER_DEFAULTS", "STORAGE_DEFAULTS", "Cpu", "HardwareConfig", "Storage", "StorageTier", "preset_names"]
+__all__ = [
+    "CLUSTER_DEFAULTS",
+    "STORAGE_DEFAULTS",
+    "STORAGE_TIERS",
+    "UNKNOWN_CPU",
+    "Cpu",
+    "HardwareConfig",
+    "Platform",
+    "Storage",
+    "StorageTier",
+    "preset_names",
+]
 
 StorageTier = Literal["local_nvme", "network_disk", "object_store"]
+Platform = Literal["cuda", "rocm", "hpu", "npu", "cpu"]
+
+STORAGE_TIERS: tuple[StorageTier, ...] = ("local_nvme", "network_disk", "object_store")
 
 STORAGE_DEFAULTS: Mapping[str, float] = {
     "page_cache": 8.3e9,
@@ -28,10 +42,11 @@ STORAGE_DEFAULTS: Mapping[str, float] = {
 }
 """Read bandwidth in bytes per second where neither the node nor the profile's host gives one.
 
-page_cache: a file in RAM copied to the device by one process (arXiv 2606.07362: 8.3 GB/s on an EPYC 9354); local_nvme:
-one sequential reader on a data-centre drive, which gives 3.0 GB/s end to end once the copy to the device is added
-(3.2-3.6 GB/s measured with safetensors); network_disk: block storage of the large clouds at a provisioned 500 MB/s;
-object_store: about ten parallel range requests of 80 MB/s each.
+page_cache: a file in RAM copied to the device by one process (arXiv 2606.07362: 8.3 GB/s on an EPYC 9354). local_nvme: one
+sequential reader on a data-centre drive, which gives 3.0 GB/s end to end once the copy to the device is added
+(ServerlessLLM's H100 benchmarks: 3.2-3.6 GB/s with safetensors). network_disk: between the 125 MB/s that a gp3 volume has by
+default and the 1-2 GB/s it can be given. object_store: about ten parallel range requests of 80 MB/s each, as cloud
+guides advise.
 """
 
 CLUSTER_DEFAULTS: Mapping[str, float] = {
@@ -45,6 +60,10 @@ CLUSTER_DEFAULTS: Mapping[str, float] = {
 Provisioning of GPU nodes takes 45-410 s; an engine image is about 10 GB compressed and is pulled and unpacked at
 0.02-0.1 GB/s plainly, 0.3-0.75 GB/s with lazy or parallel pulling; the container runtime needs one to a few seconds.
 """
+
+
+UNKNOWN_CPU = "unknown"
+"""Name of a processor that was not given."""
 
 
 class Storage(FrozenModel):
@@ -74,8 +93,9 @@ class Storage(FrozenModel):
 class Cpu(FrozenModel):
     """The host processor. CPU-bound phases are scaled by single-thread speed."""
 
-    model: Annotated[str, Field(max_length=200)] = "unknown"
+    model: Annotated[str, Field(max_length=200)] = UNKNOWN_CPU
     cores: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Kept for the record: start-up is bound by one thread, no term uses it."""
     single_thread_score: Annotated[float, Field(gt=0, le=100)] | None = None
     """Single-thread speed relative to an AMD EPYC 9354 (= 1.0); None: looked up by ``model``, else as on the profile's
     host."""
@@ -97,6 +117,8 @@ class HardwareConfig(FrozenModel):
 
     name: Annotated[str, Field(max_length=200)] = "node"
     gpu: Annotated[str, Field(max_length=200)] = "unknown"
+    platform: Platform = "cuda"
+    """What the engine runs on: cuda, rocm, hpu (Gaudi), npu (Ascend), or cpu."""
     gpus: Annotated[int, Field(ge=0, le=100_000)] = 1
     """Accelerators per node; 0: CPU only."""
     nodes: Annotated[int, Field(ge=1, le=100_000)] = 1
@@ -108,10 +130,11 @@ class HardwareConfig(FrozenModel):
     host_to_device_bandwidth: BytesPerSecond | None = None
     """Pinned-memory copies to one accelerator."""
     interconnect_bandwidth: BytesPerSecond | None = None
-    """Between accelerators of one node, one direction."""
+    """Between accelerators of one node, one direction; kept for the record, no term uses it yet."""
     network_bandwidth: BytesPerSecond | None = None
-    """Between nodes."""
-    compute_capability: str | None = None
+    """Of one node; bounds what network disks and object stores can give."""
+    compute_capability: Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")] | None = None
+    """Of NVIDIA devices, such as 9.0."""
     storage: Storage = Field(default_factory=Storage)
     cpu: Cpu = Field(default_factory=Cpu)
     host_memory: Annotated[Bytes, Field(gt=0)] | None = None
@@ -127,14 +150,14 @@ class HardwareConfig(FrozenModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        network, object_store = self.storage.network_disk, self.network_bandwidth
-        if network and object_store and network > object_store:
+        disk, network = self.storage.network_disk, self.network_bandwidth
+        if disk and network and disk > network:
             raise ConfigError(
-                "storage.network_disk",
-                network,
-                f"it exceeds network_bandwidth = {object_store}",
-                "correct one of the two",
+                "storage.network_disk", disk, f"it exceeds network_bandwidth = {network}", "correct one of the two"
             )
+        if (self.gpus == 0) != (self.platform == "cpu"):
+            problem = f"it does not go with platform = {self.platform!r}"
+            raise ConfigError("gpus", self.gpus, problem, "0 accelerators are platform 'cpu', all others have some")
         return self
 
     @property
@@ -149,6 +172,10 @@ class HardwareConfig(FrozenModel):
         ``storage`` and ``cpu`` may be dicts. Raises UnknownNameError for a name that is not in the table, ConfigError
         for bad changes.
         """
+        if not isinstance(name, str):
+            raise ConfigError(
+                "hardware", name, "it should be the name of a preset", f"such as {', '.join(preset_names()[:3])}"
+            )
         table = _presets()
         identity = table["aliases"].get(name.strip().lower().replace("_", "-").replace(" ", "-"))
         if identity is None:

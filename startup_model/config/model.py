@@ -367,10 +367,17 @@ def _vision_parameters(config: Mapping[str, Any], language_hidden_size: int) -> 
 
 
 @lru_cache(maxsize=1)
-def _catalogue() -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Folded name or alias -> (id, entry)."""
+def _read_catalogue() -> Mapping[str, Mapping[str, Any]]:
+    """Id -> entry."""
     text = files("startup_model").joinpath("data/models.json").read_text(encoding="utf-8")
     entries: Mapping[str, Mapping[str, Any]] = json.loads(text)["models"]
+    return entries
+
+
+@lru_cache(maxsize=1)
+def _catalogue() -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Folded name or alias -> (id, entry)."""
+    entries = _read_catalogue()
     table = {
         alias.lower(): (identity, entry) for identity, entry in entries.items() for alias in entry.get("aliases", ())
     }
@@ -379,7 +386,8 @@ def _catalogue() -> dict[str, tuple[str, Mapping[str, Any]]]:
 
 def catalogue_names() -> tuple[str, ...]:
     """Ids of all models in the catalogue."""
-    return tuple(dict.fromkeys(identity for identity, _ in _catalogue().values()))
+    entries = _read_catalogue()
+    return tuple(entries)
 
 
 _TUNINGS = ("-instruct", "-chat", "-it", "-base", "-pt", "-hf")
@@ -403,19 +411,22 @@ def _untuned(name: str) -> str:
 def _from_catalogue(name: str) -> ModelConfig:
     table = _catalogue()
     key = name.strip().lower()
-    if key not in table:
+    known = key in table
+    if not known:
         key = next((full for full in table if _same_model(full, key)), key)
     if key not in table:
         raise UnknownNameError(
-            "model", name, catalogue_names(),
-            "Otherwise give its config.json, its folder, or explicit numbers (num_hidden_layers, hidden_size, ...).",
-        )  # fmt: skip
+            "model",
+            name,
+            catalogue_names(),
+            "Otherwise give its folder or config.json (no such file here), explicit numbers (num_hidden_layers, hidden_size, ...) or hub:ORG/NAME.",
+            aliases=[identity for identity, _ in table.values()],
+        )
     identity, entry = table[key]
     found = {
         name: entry[name] for name in ("tokenizer_bytes", "checkpoint_bytes", "checkpoint_files") if entry.get(name)
     }
     try:
-        shown_name = name.strip() if key != identity.lower() and "/" in name else identity
-        return ModelConfig._from_mapping(entry["config"], shown_name, found)
+        return ModelConfig._from_mapping(entry["config"], identity if known else name.strip(), found)
     except StartupModelError as error:  # pragma: no cover - the catalogue is tested entry by entry
         raise InputFileError(f"catalogue entry {identity}: {error}") from error

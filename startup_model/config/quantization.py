@@ -54,7 +54,9 @@ def _plain(fields: Fields, method: str) -> _Packing:
             break
     else:
         if method not in _FOUR_BITS:
-            raise ConfigError("quantization_config.bits", MISSING, f"the bits of {method!r} are not known", "give bits there")
+            raise ConfigError(
+                "quantization_config.bits", MISSING, f"the bits of {method!r} are not known", "give bits there"
+            )
         bits = 4
     return _Packing(bits, _group_size(fields))
 

@@ -174,9 +174,13 @@ def activation_peak(
 
 
 def graph_memory(resolved: ResolvedEngine, terms: MemoryTerms = DEFAULT_TERMS) -> float:
-    """Bytes of captured graphs: first_graph_bytes + (n - 1) x bytes_per_graph."""
-    captures = resolved.captures.total
-    return terms.first_graph_bytes + (captures - 1) * terms.bytes_per_graph if captures else 0.0
+    """Bytes of captured graphs: first_graph_bytes, which the modes share, + sum over modes of (n - 1) x bytes_per_graph.
+
+    vLLM's estimate (v1/worker/gpu_worker.py, 0.18 on): the largest first capture, and (n - 1) x max(second, 1 MiB) for each mode.
+    """
+    total, full, _ = resolved.captures
+    modes = (full, total - full)
+    return terms.first_graph_bytes + sum(max(n - 1, 0) for n in modes) * terms.bytes_per_graph if total else 0.0
 
 
 def _blocks(pool: KvPool, available: float, engine: EngineConfig) -> int:

@@ -66,7 +66,7 @@ def packed_bits(quantization: Quantization) -> float:
 
 def engine_quantization(model: ModelConfig, engine: EngineConfig) -> Quantization | None:
     """How the weights lie on the device: as in the checkpoint, or as the engine packs them on the way."""
-    method = engine.quantization
+    method = engine.packing
     if model.quantization is not None or method is None:
         return model.quantization
     packing = ON_THE_FLY.get(method)
@@ -93,8 +93,6 @@ def weight_sizes(model: ModelConfig, engine: EngineConfig, hardware: HardwareCon
     stored = DTYPES[model.dtype]
     computed = parameter_bytes(model.parameters_by_kind, model.quantization, stored)
     checkpoint = float(model.checkpoint_bytes or computed)
-    lazy = _lazy_share(model) if engine.lazy_experts else 1.0
-
     resident_quantization = engine_quantization(model, engine)
     share = -(-model.num_hidden_layers // engine.pp) / model.num_hidden_layers
     ranks = engine.tp * engine.dp if engine.expert_parallel else 1
@@ -111,17 +109,20 @@ def weight_sizes(model: ModelConfig, engine: EngineConfig, hardware: HardwareCon
     # What is copied is what is stored; packing on the way happens on the device.
     rank_bytes = parameter_bytes(layers | kept, model.quantization, stored) * (checkpoint / computed)
 
-    ranks_per_node = max(1, min(hardware.gpus or engine.tp * engine.pp * engine.dp, engine.tp * engine.pp * engine.dp))
-    stages_on_node = min(engine.pp, -(-ranks_per_node // engine.tp))
-    active = model.active_parameters / model.parameters
+    world = engine.tp * engine.pp * engine.dp
+    local = min(hardware.gpus or world, world)
+    stages_on_node = min(engine.pp, -(-local // engine.tp))
+    # Spread experts: a node needs those of its own ranks only.
+    absent = 0.0
+    if engine.expert_parallel and local < world:
+        experts = parameter_bytes({"experts": model.parameters_by_kind.get("experts", 0)}, model.quantization, stored)
+        absent = experts * (checkpoint / computed) * (1.0 - local / world)
     return WeightSizes(
         checkpoint_bytes=checkpoint,
-        node_bytes=checkpoint * stages_on_node / engine.pp * lazy,
-        rank_bytes=rank_bytes * lazy,
+        node_bytes=(checkpoint - absent) * stages_on_node / engine.pp,
+        rank_bytes=rank_bytes,
         resident_bytes=resident,
-        active_bytes=_active_bytes(model, resident_quantization, dtype_bytes) / engine.tp / engine.pp
-        if active
-        else 0.0,
+        active_bytes=_active_bytes(model, resident_quantization, dtype_bytes) / engine.tp / engine.pp,
         files=model.checkpoint_files or max(1, round(checkpoint / _SHARD_BYTES + 0.5)),
     )
 
@@ -148,8 +149,3 @@ def _active_bytes(model: ModelConfig, quantization: Quantization | None, dtype_b
         counts["head"] = table - model.extra_parameters.get("embedding", 0)
     counts["experts"] = counts.get("experts", 0) - model.idle_expert_parameters
     return parameter_bytes(counts, quantization, dtype_bytes)
-
-
-def _lazy_share(model: ModelConfig) -> float:
-    """Share of the checkpoint that is loaded when experts that no token has asked for yet are left out."""
-    return 1.0 - model.idle_expert_parameters / model.parameters

@@ -1,0 +1,166 @@
+"""What a prediction has to say beside its numbers: what was assumed, what does not fit, what lies outside the measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from startup_model.config.engine import EngineConfig, ResolvedEngine
+from startup_model.config.hardware import UNKNOWN_CPU, HardwareConfig
+from startup_model.config.model import ModelConfig
+from startup_model.config.versions import parse_version
+from startup_model.phases import Phase
+from startup_model.profile import Profile, Selection, VersionEffect
+from startup_model.sizes.memory import MemoryBudget
+from startup_model.sizes.weights import ON_THE_FLY
+from startup_model.units import format_bandwidth, format_bytes, format_seconds
+
+__all__ = [
+    "domain_warnings",
+    "flag_warnings",
+    "host_warnings",
+    "memory_warnings",
+    "state_warnings",
+    "version_warnings",
+]
+
+OUTSIDE = 1.1
+"""An input counts as outside the profile's runs when it leaves their range by more than this factor."""
+
+PEER_CHECK_RANKS = 8
+"""Ranks from which the check of direct access between all pairs of accelerators takes about a minute on a first start."""
+
+UNMODELLED_FLAGS: Mapping[str, str] = {
+    "--speculative-config": "a draft model is loaded and captured as well",
+    "--speculative-model": "a draft model is loaded and captured as well",
+    "--speculative-algorithm": "a draft model is loaded and captured as well",
+    "--enable-lora": "graphs are captured with and without adapters",
+    "--lora-modules": "adapters are loaded as well",
+    "--lora-paths": "adapters are loaded as well",
+    "--config": "it holds further flags, which were not read",
+    "--cpu-offload-gb": "part of the weights stays in host memory",
+    "--kv-transfer-config": "connectors are set up as well",
+    "--performance-mode": "it changes batches and graphs",
+    "--enable-sleep-mode": "it changes how memory is taken",
+}
+"""Flags that change a start-up in ways that no term holds -> how."""
+
+_INPUT_WORDS = {
+    "layers": "layers on one rank",
+    "rank_bytes": "weights on one rank",
+    "tokenizer_bytes": "tokenizer.json",
+    "captures": "captured graphs",
+    "workers": "workers on one node",
+}
+_INPUT_PHASES = {"rank_bytes": Phase.WEIGHT_LOAD, "captures": Phase.GRAPH_CAPTURE}
+"""Inputs that matter only while their phase runs."""
+
+
+def memory_warnings(memory: MemoryBudget) -> Iterator[str]:
+    """That the server does not start, and what would help."""
+    if memory.fits:
+        return
+    problem = {
+        "weights_do_not_fit": "the weights leave no room for a KV block",
+        "kv_cache_too_small": "the KV pool is too small for one request of full length",
+    }[memory.status]
+    cures = [remedy.action for remedy in memory.remedies if remedy.status == "ok"][:3]
+    cure = "; ".join(cures) if cures else "no single flag makes it fit: combine several, or use larger devices"
+    yield f"DOES NOT START: {problem}, {format_bytes(memory.missing)} missing. What would help: {cure}"
+
+
+def state_warnings(extras: Mapping[str, float], inputs: Mapping[str, float], hardware: HardwareConfig) -> Iterator[str]:
+    """Cache states that are unknown, and bandwidths that had to be assumed."""
+    storage = hardware.storage
+    assumed = "" if storage.cold_bandwidth else ", an assumed bandwidth"
+    rate = f"{storage.tier} at {format_bandwidth(inputs['storage_bandwidth'])}{assumed}"
+    if extras.get("page_cache"):
+        yield (
+            f"page_cache is unknown: total_s takes it as hot; reading from {rate} would add {format_seconds(extras['page_cache'])}, "
+            "which interval and slo_bound_s hold; say hot or cold"
+        )
+    elif inputs["storage_bytes"] and assumed:
+        yield f"weights are read from {rate}; give storage.{storage.tier}"
+    if extras.get("compile_cache"):
+        yield (
+            f"compile_cache is unknown: total_s takes it as warm; compiling would add {format_seconds(extras['compile_cache'])}, which "
+            "interval and slo_bound_s hold; say warm or cold"
+        )
+    if hardware.host_memory is not None and hardware.host_memory < inputs["node_bytes"]:
+        yield (
+            f"the checkpoint ({format_bytes(inputs['node_bytes'])} a node) exceeds the host's memory "
+            f"({format_bytes(hardware.host_memory)}): it cannot stay in the page cache"
+        )
+
+
+def host_warnings(selection: Selection, hardware: HardwareConfig, engine: EngineConfig) -> Iterator[str]:
+    """Where the profile's host differs from the node in kind."""
+    host = selection.profile.host
+    if hardware.platform != host.platform:
+        yield (
+            f"no profile was measured on {hardware.platform} ({hardware.gpu}): coefficients of {host.gpu} are borrowed, and what only "
+            "this kind of device does at start-up (graph warm-up of its own, other compilers) is not modelled"
+        )
+    if hardware.cpu.model == UNKNOWN_CPU and hardware.cpu.single_thread_score is None:
+        yield f"the processor is not named: CPU-bound phases are those of {host.cpu}; small cloud instances take longer"
+    if engine.tp * engine.pp >= PEER_CHECK_RANKS and not hardware.is_cpu_only:
+        yield "a first start on 8 or more accelerators checks direct access between all pairs, about 60 s, which is not included"
+
+
+def version_warnings(
+    profile: Profile, engine: EngineConfig, resolved: ResolvedEngine, effect: VersionEffect | None
+) -> Iterator[str]:
+    """Engines and versions that were not measured."""
+    asked = f"{engine.engine} {resolved.version_text.removeprefix('v')} ({resolved.generation})"
+    if profile.engine != engine.engine:
+        yield f"no profile was measured with {engine.engine}: the coefficients of {profile.engine} {profile.engine_version} are borrowed"
+    elif profile.was_measured_at(resolved.version, resolved.generation):
+        return
+    elif effect is not None and parse_version(effect.version) != resolved.version:
+        yield f"{asked} was not measured: phases are scaled as measured at {effect.version}"
+    else:
+        yield f"{asked} was not measured: coefficients of {profile.engine_version} are used as they are"
+
+
+def flag_warnings(
+    model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine, hardware: HardwareConfig
+) -> Iterator[str]:
+    """Flags that the engine would refuse, that contradict the model, or that no term holds."""
+    if resolved.max_model_len > model.max_position_embeddings:
+        yield (
+            f"max_model_len = {resolved.max_model_len} exceeds the model's {model.max_position_embeddings}: the engine refuses it "
+            "unless the model is told to extend its positions"
+        )
+    method = engine.packing
+    packed = model.quantization.method if model.quantization else None
+    if method is not None and packed is None and method not in ON_THE_FLY:
+        yield f"quantization = {method!r} needs a checkpoint of that kind, but {model.name} is unquantised: its full bytes are taken"
+    elif method is not None and packed is not None and method.replace("_", "-") != packed:
+        yield f"quantization = {method!r} does not go with the checkpoint of {model.name}, which is {packed}: that is taken"
+    if engine.load_format == "gguf" and model.checkpoint_bytes is None:
+        yield "load_format = 'gguf': the bits per weight are not known, full bytes are taken; give checkpoint_bytes (the file's size)"
+    capability = hardware.compute_capability
+    if (
+        capability is not None
+        and parse_version(capability) < (8,)
+        and model.dtype == "bfloat16"
+        and engine.dtype == "auto"
+    ):
+        yield f"{hardware.gpu} has no bfloat16: the engine refuses the model's own type; give dtype = 'float16'"
+    for flag in engine.unused_flags:
+        if flag in UNMODELLED_FLAGS:
+            yield f"{flag} is not modelled: {UNMODELLED_FLAGS[flag]}, the start takes longer"
+
+
+def domain_warnings(
+    profile: Profile, model: ModelConfig, inputs: Mapping[str, float], skipped: frozenset[Phase]
+) -> Iterator[str]:
+    """Inputs and kinds of layers that the profile's runs did not have."""
+    for name, (low, high) in profile.domain.items():
+        value = inputs.get(name)
+        if value is None or _INPUT_PHASES.get(name) in skipped or low / OUTSIDE <= value <= high * OUTSIDE:
+            continue
+        shown = format_bytes if name.endswith("bytes") else "{:g}".format
+        yield f"{_INPUT_WORDS.get(name, name)}: {shown(value)}, the profile's runs had {shown(low)} to {shown(high)}: extrapolated"
+    unseen = [kind for kind in model.layers_by_kind if kind not in profile.layer_kinds]
+    if unseen:
+        yield f"layers of kind {', '.join(unseen)} were not among the profile's runs: their cost relative to dense layers is a prior"

@@ -1,0 +1,482 @@
+"""``EngineConfig.from_command``: what people paste, tidy, untidy and hostile."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from startup_model import EngineConfig
+from startup_model.errors import ConfigError, StartupModelError
+
+NOTHING: tuple[Any, ...] = (None, (), {})
+
+
+def read(command: str) -> dict[str, Any]:
+    """The fields that a command gives, empty ones and the engine's name aside."""
+    config = EngineConfig.from_command(command)
+    given = {name: getattr(config, name) for name in config.model_fields_set if name != "engine"}
+    return {name: value for name, value in given.items() if value not in NOTHING}
+
+
+# --- flags --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "fields"),
+    [
+        ("-tp 2", {"tp": 2}),
+        ("-tp=2", {"tp": 2}),
+        ("--tp 2", {"tp": 2}),
+        ("--tensor-parallel-size=2", {"tp": 2}),
+        ("--tensor_parallel_size 2", {"tp": 2}),
+        ('--tensor-parallel-size "2"', {"tp": 2}),
+        ("'--tensor-parallel-size' '2'", {"tp": 2}),
+        ("--tensor-parallel 2", {"tp": 2}),
+        ("-tp 2 -pp 3 -dp 4", {"tp": 2, "pp": 3, "dp": 4}),
+        ("-tp 2 --tensor-parallel-size 4", {"tp": 4}),
+        ("--max-model-len 8k --max-num-batched-tokens 8K", {"max_model_len": 8000, "max_num_batched_tokens": 8192}),
+        ("--max-model-len 1.5k", {"max_model_len": 1500}),
+        ("--max-model-len auto --max-num-seqs -1", {}),
+        ("--gpu-memory-utilization .9", {"gpu_memory_utilization": 0.9}),
+        ("--swap-space 4", {"swap_space": 4 * 2**30}),
+        ("--kv-cache-memory-bytes 2G", {"kv_cache_memory_bytes": 2.0 * 2**30}),
+        ("--enforce-eager", {"enforce_eager": True}),
+        ("--enforce_eager=True", {"enforce_eager": True}),
+        ("--enforce-eager false", {"enforce_eager": False}),
+        ("--no-enforce-eager", {"enforce_eager": False}),
+        ("--enforce-eager --no-enforce-eager", {"enforce_eager": False}),
+        ("--no-enable-prefix-caching", {"prefix_caching": False}),
+        ("--enable-prefix-caching=false", {"prefix_caching": False}),
+        ("--enable-chunked-prefill False", {"chunked_prefill": False}),
+        ("--enable-chunked-prefill --no-enable-chunked-prefill", {"chunked_prefill": False}),
+        ("--cuda-graph-sizes 1 2 4", {"capture_sizes": (1, 2, 4)}),
+        ("--cuda-graph-sizes 512", {"max_capture_size": 512}),
+        ("--cudagraph-capture-sizes [1,2,4]", {"capture_sizes": (1, 2, 4)}),
+        ("-O3", {"optimization_level": 3}),
+        ("-O 3", {"optimization_level": 3}),
+        ("-O=3", {"optimization_level": 3}),
+        ("-O.level=3", {"optimization_level": 3}),
+        ("-cc.cudagraph_mode none", {"cudagraph_mode": "none"}),
+        ("--compilation-config.max_capture_size 64", {"max_capture_size": 64}),
+        ("--compilation-config.cudagraph_capture_sizes '[1, 2]'", {"capture_sizes": (1, 2)}),
+        (
+            """--compilation-config '{"level": 3, "cudagraph_capture_sizes": [1, 2]}'""",
+            {"optimization_level": 3, "capture_sizes": (1, 2)},
+        ),
+        (
+            r'''--compilation-config "{\"cudagraph_mode\": \"FULL_AND_PIECEWISE\"}"''',
+            {"cudagraph_mode": "full_and_piecewise"},
+        ),
+        ("--compilation-config '{\n  \"level\": 3\n}' -tp 2", {"optimization_level": 3, "tp": 2}),
+    ],
+)
+def test_flags_are_read_in_every_spelling(flags: str, fields: dict[str, Any]) -> None:
+    assert read(f"vllm serve a/b {flags}") == {"model": "a/b", **fields}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--dtype", "--dtype: the flag needs a value"),
+        ("--dtype --port 3", "--dtype: the flag needs a value"),
+        ("-tp", "--tensor-parallel-size: the flag needs a value"),
+        ("-tp x", "-tp = 'x': it should be a whole number"),
+        ("-tp 1e3", "-tp = '1e3': it should be a whole number"),
+        ("-tp ٣", "it should be a whole number"),
+        (f"-tp {'9' * 5000}", "it should be a whole number"),
+        ("-tp 0", "tp = 0: it should be greater than or equal to 1"),
+        ("-tp -1", "tp = -1: it should be greater"),
+        ("--enforce-eager=maybe", "--enforce-eager = 'maybe': it should be true or false"),
+        ("--max-model-len 32,768", "--max-model-len = '32,768': it should be a whole number such as 8192"),
+        ("--max-model-len 9999999999999999k", "it should be a whole number such as"),
+        ("--gpu-memory-utilization 0,9", "--gpu-memory-utilization = '0,9': it should be a number"),
+        ("--gpu-memory-utilization nan", "--gpu-memory-utilization = 'nan': it should be a number"),
+        ("--gpu-memory-utilization 1e400", "gpu_memory_utilization = inf: it should be a finite number"),
+        ("--gpu-memory-utilization 90", "gpu_memory_utilization = 90.0: it should be less than or equal to 1"),
+        ("--swap-space 1e30", "swap_space: .* is not a size in bytes"),
+        ("--dtype float61", "dtype = 'float61': not a known name; did you mean 'float64'"),
+        ("--load-format safetensor", "did you mean 'safetensors'"),
+        ("--compilation-config '{\"level\": 3'", "--compilation-config = .*: it should be a level 0-3 or a JSON object"),
+        ("--compilation-config {}".format("[" * 50_000), "it should be a level 0-3 or a JSON object"),
+        ("--compilation-config '{\"level\": [3]}'", "it should be a whole number"),
+        ("--compilation-config '{\"cudagraph_mode\": {}}'", "cudagraph_mode = '{}': it should be 'none', 'piecewise'"),
+        ("--compilation-config '{\"cudagraph_capture_sizes\": [1e9, NaN]}'", "as a list of whole numbers"),
+        ("-O.level=high", "-O.level = .*: it should be a whole number"),
+        ("-tp $TP", r"-tp = '\$TP': a shell variable .* put its value in its place"),
+        ("-tp $(nvidia-smi -L | wc -l)", "a shell variable or substitution"),
+        ("--x 'unclosed", "command = .*: unbalanced quotes .*; close them"),
+    ],
+)  # fmt: skip
+def test_flags_that_cannot_be_are_refused_with_flag_value_and_remedy(flags: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        read(f"vllm serve a/b {flags}")
+    assert len(str(refused.value)) <= 600
+    assert str(refused.value).isprintable()
+
+
+def test_unused_flags_are_listed_once_and_by_name_only() -> None:
+    command = """vllm serve a/b --port 8000 --port=8001 --served-model-name x y --hf-overrides '{"a": {"b": "c d"}}'
+        --trust-remote-code --brand-new-flag value --another_new=secret extra --kv-transfer-config.role=both -v -tp2"""
+    assert EngineConfig.from_command(command).unused_flags == (
+        *(
+            "--port",
+            "--served-model-name",
+            "--hf-overrides",
+            "--trust-remote-code",
+            "--brand-new-flag",
+            "--another_new",
+        ),
+        *("(a word that belongs to no flag)", "--kv-transfer-config.role", "-v", "(an unknown flag)"),
+    )
+
+
+def test_a_model_may_stand_before_behind_or_in_a_flag() -> None:
+    assert read("vllm serve --port 8000 a/b")["model"] == "a/b"
+    assert read("vllm serve --model a/b -tp 2")["model"] == "a/b"
+    assert read("vllm serve a/b --model c/d")["model"] == "c/d"
+    assert read("vllm serve 'a folder/with blanks'")["model"] == "a folder/with blanks"
+    assert "model" not in read("vllm serve -tp 2")
+
+
+# --- starts -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "vllm serve a/b --dtype half",
+        "/opt/venv/bin/vllm serve a/b --dtype half",
+        "vllm.exe serve a/b --dtype half",
+        "python -m vllm.entrypoints.openai.api_server --model a/b --dtype half",
+        "python3 -m vllm.entrypoints.api_server --model=a/b --dtype=half",
+        "python3 /usr/lib/python3/site-packages/vllm/entrypoints/openai/api_server.py --model a/b --dtype half",
+        "python -m vllm.entrypoints.cli.main serve a/b --dtype half",
+        "uv run vllm serve a/b --dtype half",
+        "uvx vllm serve a/b --dtype half",
+        "numactl --cpunodebind=0 vllm serve a/b --dtype half",
+        "srun -N1 --gpus 8 vllm serve a/b --dtype half",
+        "torchrun --nproc 8 -m vllm.entrypoints.openai.api_server --model a/b --dtype half",
+        "sudo -E nohup vllm serve a/b --dtype half > x.log 2>&1 &",
+        "time exec vllm serve a/b --dtype half",
+        "$ vllm serve a/b --dtype half",
+        "> vllm serve a/b --dtype half",
+        "user@host:~$ vllm serve a/b --dtype half",
+        "vllm serve a/b --dtype half | tee log.txt",
+        "vllm serve a/b --dtype half|tee log.txt",
+        "vllm serve a/b --dtype half>log",
+        "vllm serve a/b >log 2>err --dtype half",
+        "vllm serve a/b --dtype half;echo done",
+        "vllm serve a/b --dtype half&& echo done",
+        "vllm serve a/b --dtype half&",
+        "vllm serve a/b --dtype half # --dtype float",
+        "# --dtype float\nvllm serve a/b --dtype half",
+        "cd /x; source bin/activate && vllm serve a/b --dtype half",
+        "cd /x\npip install vllm\n\n\nvllm serve a/b --dtype half\nvllm serve c/d",
+        "vllm serve a/b \\\n  --dtype half \\\n",
+        "vllm serve a/b \\  \n  --dtype half \\\t\n",
+        "vllm serve a/b \\\r\n  --dtype half \\\r\n\r\n",
+        "vllm serve a/b ^\r\n --dtype half",
+        "vllm serve a/b `\n --dtype half",
+        "vllm serve \\\n a/b \\\n --dtype \\\n half \\",
+        "vllm serve a/b\n  --dtype half",
+        "vllm serve a/b \\\n  # --enforce-eager \\\n  --dtype half",
+        "bash -c 'vllm serve a/b --dtype half'",
+        'sh -lc "cd /x; vllm serve a/b --dtype half"',
+        "\ufeffvllm\u00a0serve\u3000a/b --dty\u200bpe half",
+        "vllm serve a/b –dtype half",
+        "vllm serve a/b —dtype half",
+        "vllm serve a/b ––dtype half",
+        "vllm serve a/b −−dtype=half",
+        "vllm serve “a/b” --dtype ‘half’",
+        "MODEL=a/b\nTYPE=half\nvllm serve $MODEL --dtype ${TYPE}",
+        "vllm serve ${MODEL:-a/b} --dtype ${TYPE-half}",
+        "--model a/b --dtype half",
+        "--dtype=half --model=a/b",
+        '["vllm", "serve", "a/b", "--dtype", "half"]',
+        "['--model=a/b','--dtype=half']",
+        'args: ["--model", "a/b", "--dtype", "half"]',
+        'args: [\n  "--model",\n  "a/b",  # the model\n  "--dtype=half"\n]',
+        "args:\n- --model=a/b\n- --dtype=half\n",
+        "  - --model\n  - a/b\n\n  # comment\n  - '--dtype'\n  - \"half\"\n",
+        'command: ["vllm", "serve"]\nargs: ["a/b", "--dtype=half"]',
+        "command:\n- vllm\n- serve\n- a/b\n- --dtype\n- half\nresources:\n  limits: {}",
+        'command: ["/bin/sh","-c"]\nargs: ["vllm serve a/b --dtype half --trust-remote-code"]',
+        "command: [sh, -c]\nargs:\n- |\n  cd /x\n  vllm serve a/b \\\n    --dtype half\nports: []",
+        "command: vllm serve a/b --dtype half",
+        '"args": [\n  "--model",\n  "a/b",\n  "--dtype=half"\n],',
+    ],
+)
+def test_every_way_to_start_vllm_is_found(command: str) -> None:
+    found = read(command)
+    assert (found["model"], found["dtype"]) == ("a/b", "half")
+    assert EngineConfig.from_command(command).engine == "vllm"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -m sglang.launch_server --model-path a/b --tp 2",
+        "python3 -m sglang.launch_server --model a/b --tensor-parallel-size=2",
+        "sglang serve --model-path a/b --tp-size 2",
+        "python /opt/sglang/python/sglang/launch_server.py --model-path a/b --tp 2",
+        "docker run --gpus all lmsysorg/sglang:latest python3 -m sglang.launch_server --model-path a/b --tp 2",
+        "--model-path a/b --tp 2",
+    ],
+)
+def test_every_way_to_start_sglang_is_found(command: str) -> None:
+    config = EngineConfig.from_command(command)
+    assert (config.engine, config.model, config.tp) == ("sglang", "a/b", 2)
+
+
+def test_flags_of_sglang_fill_the_same_fields() -> None:
+    assert read(
+        "python -m sglang.launch_server --model-path a/b --dp 2 --mem-fraction-static 0.8 --context-length 4096 "
+        "--cuda-graph-bs 1 2 4 --disable-radix-cache --disable-cuda-graph --enable-torch-compile --chunked-prefill-size -1"
+    ) == {
+        "model": "a/b",
+        "dp": 2,
+        "gpu_memory_utilization": 0.8,
+        "max_model_len": 4096,
+        "capture_sizes": (1, 2, 4),
+        "prefix_caching": False,
+        "enforce_eager": True,
+        "torch_compile": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "version"),
+    [
+        ("docker run --gpus all -v ~/.cache:/root -p 8000:8000 --ipc=host vllm/vllm-openai:v0.10.1.1 --model a/b", "0.10.1.1"),
+        ("docker run --rm vllm/vllm-openai:v0.8.5 a/b -tp 2", "0.8.5"),
+        ("docker run --rm -it vllm/vllm-openai:v0.8.5.post1 a/b", "0.8.5.post1"),
+        ("sudo docker run --entrypoint vllm vllm/vllm-openai:v0.9.0 serve a/b", "0.9.0"),
+        ("docker run registry.corp:5000/mirror/vllm-openai:v0.9.0 --model a/b", "0.9.0"),
+        ("podman run ghcr.io/x/vllm:0.9.1 vllm serve a/b", "0.9.1"),
+        ("docker run rocm/vllm:rocm6.3.1_vllm_0.8.5_20250521 vllm serve a/b", "0.8.5"),
+        ("docker run -d --name vllm vllm/vllm-openai:latest --model a/b", None),
+        ("docker run vllm/vllm-openai:nightly-0123abc --model a/b", None),
+        ("docker run nvcr.io/nvidia/vllm:25.09-py3 vllm serve a/b", None),
+        ("docker run vllm/vllm-openai@sha256:0123abcd --model a/b", None),
+        ("kubectl run x --image=vllm/vllm-openai:v0.9.0 -- --model a/b", "0.9.0"),
+        ("uvx --from vllm==0.10.2 vllm serve a/b", "0.10.2"),
+        ("uv run --with vllm==0.10.2 vllm serve a/b", "0.10.2"),
+        ('image: vllm/vllm-openai:v0.9.0\nargs: ["--model", "a/b"]', "0.9.0"),
+        ("- name: vllm\n  image: vllm/vllm-openai:v0.9.0  # pinned\n  command: [vllm, serve]\n  args: [a/b]", "0.9.0"),
+        ("services:\n  llm:\n    image: vllm/vllm-openai:v0.9.1\n    command: --model a/b --dtype half", "0.9.1"),
+    ],
+)  # fmt: skip
+def test_the_release_comes_from_the_image_tag_where_it_names_one(command: str, version: str | None) -> None:
+    config = EngineConfig.from_command(command)
+    assert (config.model, config.version) == ("a/b", version)
+
+
+NO_STARTS = (
+    *(
+        "",
+        "   ",
+        "\n",
+        "vllm",
+        "vllm chat",
+        "vllm bench serve a/b",
+        "serve a/b",
+        "a/b",
+        "python -m vllm",
+        "ls -l",
+        '""',
+    ),
+    *("# vllm serve a/b", "echo done # vllm serve a/b", "docker run nginx", "args: []", "[", "- ", "image:", "()[]{}"),
+)
+
+
+@pytest.mark.parametrize("command", NO_STARTS)
+def test_commands_that_start_no_engine_are_refused(command: str) -> None:
+    with pytest.raises(ConfigError, match=r"command = .*(starts no engine|empty).*vllm serve"):
+        read(command)
+
+
+@pytest.mark.parametrize("command", [None, 3, b"vllm serve a/b", ["vllm", "serve", "a/b"]])
+def test_commands_that_are_no_text_are_refused(command: Any) -> None:
+    with pytest.raises(ConfigError, match="command"):
+        EngineConfig.from_command(command)
+
+
+# --- environment and secrets --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "VLLM_USE_V1=0 OMP_NUM_THREADS='4' vllm serve a/b",
+        "env VLLM_USE_V1=0 OMP_NUM_THREADS=4 vllm serve a/b",
+        "export VLLM_USE_V1=0 && export OMP_NUM_THREADS=4; vllm serve a/b",
+        "#!/bin/bash\nset -e\nexport VLLM_USE_V1=0\nexport OMP_NUM_THREADS=4\nvllm serve a/b",
+        "VLLM_USE_V1=0 OMP_NUM_THREADS=4 nohup vllm serve a/b",
+        "docker run -e VLLM_USE_V1=0 --env=OMP_NUM_THREADS=4 vllm/vllm-openai:latest --model a/b",
+        "command: [vllm, serve, a/b]\nenv:\n- name: VLLM_USE_V1\n  value: '0'\n- name: OMP_NUM_THREADS\n  value: \"4\"",
+        "image: vllm/vllm-openai\nenvironment:\n  - VLLM_USE_V1=0\n  - OMP_NUM_THREADS=4\ncommand: --model a/b",
+        "image: vllm/vllm-openai\nenvironment:\n  VLLM_USE_V1: '0'\n  OMP_NUM_THREADS: 4\ncommand: --model a/b",
+    ],
+)
+def test_the_environment_is_read_wherever_it_stands(command: str) -> None:
+    found = read(command)
+    assert found["generation"] == "v0"
+    assert found["environment"] == {"VLLM_USE_V1": "0", "OMP_NUM_THREADS": "4"}
+
+
+def test_switches_in_the_environment_fill_fields() -> None:
+    assert read("VLLM_DISABLE_COMPILE_CACHE=1 vllm serve a/b")["compile_cache"] == "cold"
+    assert read("TORCHDYNAMO_DISABLE=1 vllm serve a/b")["torch_compile"] is False
+    assert read("VLLM_CPU_KVCACHE_SPACE=40 vllm serve a/b")["kv_cache_memory_bytes"] == 40 * 2**30
+    assert "kv_cache_memory_bytes" not in read("VLLM_CPU_KVCACHE_SPACE=0 vllm serve a/b")
+    assert "generation" not in read("VLLM_USE_V1= vllm serve a/b")
+    with pytest.raises(ConfigError, match="VLLM_USE_V1 = 'maybe': it should be true or false"):
+        read("VLLM_USE_V1=maybe vllm serve a/b")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "vllm serve a/b --api-key S3CRET",
+        "vllm serve a/b --api-key=S3CRET --port 3",
+        "vllm serve a/b --api-key S3CRET S3CRET2 --port 3",
+        "vllm serve a/b --api-key -S3CRET",
+        "vllm serve a/b --hf-token S3CRET",
+        "vllm serve a/b --hf_token=S3CRET",
+        "vllm serve a/b --ssl-keyfile-password S3CRET",
+        "vllm serve a/b S3CRET",
+        "vllm serve a/b -S3CRET",
+        "vllm serve a/b --some-new-flag S3CRET --other=S3CRET",
+        'vllm serve a/b --speculative-config \'{"token": "S3CRET"}\' --kv-transfer-config.token=S3CRET',
+        "python -m sglang.launch_server --model-path a/b --admin-api-key S3CRET --api-key S3CRET",
+        "HF_TOKEN=S3CRET VLLM_API_KEY=S3CRET AWS_SECRET_ACCESS_KEY=S3CRET OTHER=S3CRET vllm serve a/b",
+        "export HF_TOKEN=S3CRET; vllm serve a/b",
+        "env HUGGING_FACE_HUB_TOKEN=S3CRET vllm serve a/b --api-key $HUGGING_FACE_HUB_TOKEN",
+        "VLLM_CACHE_URL=https://user:S3CRET@host/x vllm serve a/b",
+        "VLLM_SOMETHING=hf_S3CRETS3CRETS3CRET vllm serve a/b",
+        "docker run -e HF_TOKEN=S3CRET --env VLLM_API_KEY=S3CRET vllm/vllm-openai:v0.9.0 --model a/b",
+        "image: vllm/vllm-openai\nenvironment:\n  - HF_TOKEN=S3CRET\ncommand: --model a/b",
+        "vllm serve https://user:S3CRET@huggingface.co/a/b",
+        "vllm serve 's3://S3CRET:S3CRET@bucket/a/b?X-Amz-Signature=S3CRET#S3CRET'",
+    ],
+)
+def test_secrets_are_kept_nowhere(command: str) -> None:
+    config = EngineConfig.from_command(command)
+    assert config.model
+    assert config.model.endswith("a/b")
+    assert "S3CRET" not in repr(config)
+    assert "S3CRET" not in config.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "HF_TOKEN=S3CRET python app.py",
+        "curl -H 'Authorization: S3CRET'",
+        "ls --api-key S3CRET",
+        "ls --api-key=S3CRET",
+        "git clone https://me:S3CRET@host/x",
+        "echo hf_S3CRETS3CRET",
+        "HF_TOKEN=S3CRET vllm serve a/b 'x",
+        pytest.param("AWS_KEY=S3CRET " * 9_000, id="a long command"),
+    ],
+)
+def test_secrets_are_not_repeated_in_messages(command: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        EngineConfig.from_command(command)
+    assert "S3CRET" not in str(refused.value)
+    assert "S3CRET" not in str(refused.value.value)
+
+
+# --- hostile text -------------------------------------------------------------------------------------------------------
+
+HOSTILE = {
+    "too long": "vllm serve a/b" + " " * 70_000,
+    "one long name": "vllm serve " + "a" * 65_000,
+    "many flags": "vllm serve a/b " + "--x " * 15_000,
+    "many different flags": "vllm serve a/b " + " ".join(f"--x{i}" for i in range(8_000)),
+    "many ambiguous flags": "vllm serve a/b " + "--m " * 15_000,
+    "many dotted keys": "vllm serve a/b " + "-O.level=1 " * 5_000,
+    "many assignments": "A=1 " * 15_000 + "vllm serve a/b",
+    "many different assignments": " ".join(f"VLLM_{i}={i}" for i in range(4_000)) + " vllm serve a/b",
+    "one quote": '"' + "a" * 65_000,
+    "many quotes": "'" * 65_000,
+    "many slashes": "vllm/" * 13_000,
+    "many backslashes": "vllm serve a/b " + "\\" * 50_000,
+    "many backslashes with blanks": ("\\" + " " * 100 + "x") * 600,
+    "many carets": "^ " * 32_000,
+    "many line breaks": "x" + "\n" * 60_000 + "y",
+    "many line breaks and blanks": "x" + "\n " * 30_000 + "y",
+    "many images": "docker run " + "a/vllm " * 9_000 + "--model x",
+    "many scripts": "bash -c " * 8_000,
+    "scripts in scripts": "bash -c 'bash -c \"bash -c vllm\"'",
+    "many variables": "A=" + "x" * 300 + " vllm serve " + "$A" * 30_000,
+    "variables of themselves": "A='$A$A' B='$A$A' vllm serve $A$B",
+    "many braces": "vllm serve " + "${" * 30_000,
+    "many brackets": "[" * 65_000,
+    "a deep list": "args: " + "[" * 30_000 + "]" * 30_000,
+    "many dashes": "-" * 65_000,
+    "many long dashes": "vllm serve a/b " + "—" * 60_000,
+    "many hashes": "# " * 32_000,
+    "many pipes": "|" * 65_000,
+    "many redirections": "vllm serve a/b " + "> " * 30_000,
+    "many entries": "args:\n" + "- x\n" * 15_000,
+    "a long key": "image: " + "a" * 60_000,
+    "null bytes": "vllm\0serve\0a/b\0" * 4_000,
+    "half a character": "vllm serve \ud800",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_is_read_or_refused_in_no_time(name: str) -> None:
+    begin = time.perf_counter()
+    try:
+        config, message = EngineConfig.from_command(HOSTILE[name]), ""
+    except StartupModelError as refused:
+        config, message = EngineConfig(), str(refused)
+    assert time.perf_counter() - begin < 3.0
+    assert len(message) <= 600
+    assert message.isprintable()
+    assert len(config.unused_flags) <= 300
+    assert len(config.environment) <= 100
+
+
+WORDS = st.sampled_from(
+    [
+        *("vllm", "serve", "sglang", "python -m", "vllm.entrypoints.openai.api_server", "sglang.launch_server", "docker run"),
+        *("a/b", "-tp", "2", "--tp", "-O", "3", "--dtype=half", "--enforce-eager", "--no-", "--compilation-config", "--"),
+        *("'", '"', "\\", "\n", "\r\n", " ", "=", "|", ">", "2>&1", ";", "&&", "#", "$A", "${A:-b}", "`", "[", "]", "{", "}"),
+        *("args:", "image:", "- ", "command: |", "A=1", "VLLM_USE_V1=1", "export", "vllm/vllm-openai:v0.9.0", "—", "“", "\u00a0"),
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=2000)
+@given(
+    st.one_of(
+        st.text(max_size=300), st.lists(WORDS, max_size=25).map(" ".join), st.lists(WORDS, max_size=25).map("".join)
+    )
+)
+@example("vllm serve a/b --api-key")
+def test_any_text_gives_a_configuration_or_the_librarys_own_error(text: str) -> None:
+    try:
+        config, message = EngineConfig.from_command(text), ""
+    except StartupModelError as refused:
+        config, message = EngineConfig(), str(refused)
+    assert message.isprintable()
+    assert len(message) <= 600
+    assert EngineConfig.model_validate(config.model_dump()) == config
+
+
+@settings(max_examples=100, deadline=2000)
+@given(st.text(alphabet=st.characters(exclude_categories=("Cs",)), min_size=1, max_size=40))
+def test_a_quoted_model_name_comes_back_letter_by_letter(name: str) -> None:
+    plain = "".join(c for c in name if c.isascii() and c.isprintable()).strip() or "m"
+    quoted = plain.replace("'", "'\\''")
+    if plain.startswith("-") or "$" in plain or "`" in plain or "://" in plain:
+        return
+    assert read(f"vllm serve '{quoted}'")["model"] == plain
