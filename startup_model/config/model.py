@@ -379,7 +379,9 @@ def _catalogue() -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Folded name or alias -> (id, entry)."""
     entries = _read_catalogue()
     table = {
-        alias.lower(): (identity, entry) for identity, entry in entries.items() for alias in entry.get("aliases", ())
+        alias.lower(): (alias if "/" in alias else identity, entry)
+        for identity, entry in entries.items()
+        for alias in entry.get("aliases", ())
     }
     return table | {identity.lower(): (identity, entry) for identity, entry in entries.items()}
 
