@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from startup_model.config.command_line import known_flags
 from startup_model.config.engine import EngineConfig, ResolvedEngine
 from startup_model.config.hardware import UNKNOWN_CPU, HardwareConfig
 from startup_model.config.model import ModelConfig
 from startup_model.config.versions import parse_version
+from startup_model.errors import nearest_name
 from startup_model.phases import Phase
 from startup_model.profile import Profile, Selection, VersionEffect
 from startup_model.sizes.memory import MemoryBudget
@@ -149,6 +151,19 @@ def flag_warnings(
     for flag in engine.unused_flags:
         if flag in UNMODELLED_FLAGS:
             yield f"{flag} is not modelled: {UNMODELLED_FLAGS[flag]}, the start takes longer"
+        elif flag.startswith("--") and not _is_known_flag(engine.engine, flag):
+            nearest = nearest_name(flag, known_flags(engine.engine))
+            yield f"{flag} is no flag of {engine.engine} that is known here" + (
+                f"; did you mean {nearest}?" if nearest else ""
+            )
+
+
+def _is_known_flag(engine: str, flag: str) -> bool:
+    """Whether the engine's parser has the flag, in either spelling, negated or shortened to a unique beginning."""
+    name = flag.split(".", maxsplit=1)[0].replace("_", "-")
+    known = known_flags(engine)
+    positive = f"--{name[5:]}" if name.startswith("--no-") else name
+    return any(candidate in (name, positive) or candidate.startswith(name) for candidate in known)
 
 
 def domain_warnings(

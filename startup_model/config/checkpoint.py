@@ -36,7 +36,7 @@ class CheckpointFiles(NamedTuple):
 
 
 def measure_checkpoint(folder: Path) -> CheckpointFiles | None:
-    """Size of the safetensors checkpoint in ``folder``, or None when there is none.
+    """Size of the safetensors (else GGUF) checkpoint in ``folder``, or None when there is none.
 
     Headers win over the index's own total, which may be absent or stale; an index whose shards are all elsewhere still
     gives its total. Raises InputFileError for a damaged header or index, or a checkpoint of which shards are missing.
@@ -72,7 +72,16 @@ def measure_checkpoint(folder: Path) -> CheckpointFiles | None:
     pointers = [size for size in map(_pointer_size, shards) if size is not None]
     if shards and len(pointers) == len(shards):
         return CheckpointFiles(sum(pointers), len(shards), "Git LFS pointers")
-    return _measured(shards) if shards else None
+    return _measured(shards) if shards else _measured_gguf(folder)
+
+
+def _measured_gguf(folder: Path) -> CheckpointFiles | None:
+    """The one GGUF file of a folder, or its parts (``...-00001-of-00003.gguf``); None where there are several to choose from."""
+    paths = sorted(path for path in folder.glob("*.gguf") if is_file(path))[: _MOST_SHARDS + 1]
+    models = {re.sub(r"-[0-9]{5}-of-[0-9]{5}$", "", path.stem) for path in paths}
+    if len(models) != 1:
+        return None
+    return CheckpointFiles(sum(path.stat().st_size for path in paths), len(paths), "GGUF file size")
 
 
 def measure_tokenizer(folder: Path) -> int | None:

@@ -21,7 +21,7 @@ from startup_model.config.versions import parse_version
 from startup_model.errors import MISSING, ConfigError, StartupModelError
 from startup_model.units import GIB
 
-__all__ = ["read_command"]
+__all__ = ["known_flags", "read_command"]
 
 _LONGEST_COMMAND = 65536
 _NUMBER = re.compile(r"-?[0-9][0-9.eE+-]{0,30}")
@@ -765,6 +765,12 @@ def _json_or_text(value: str) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value[:200].strip("'\"")
+
+
+def known_flags(engine: str) -> tuple[str, ...]:
+    """All flags of an engine's server, over the versions that were read."""
+    shape = _shape(engine)
+    return (*shape.names, *shape.aliases)
 
 
 @lru_cache(maxsize=4)

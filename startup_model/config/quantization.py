@@ -10,9 +10,44 @@ from pydantic import Field
 from startup_model.architecture.fields import Fields
 from startup_model.architecture.layers import Count
 from startup_model.base import FrozenModel
-from startup_model.errors import MISSING, ConfigError
+from startup_model.errors import MISSING, ConfigError, UnknownNameError
 
-__all__ = ["Quantization", "read_quantization"]
+__all__ = ["GGUF_BITS", "Quantization", "read_quantization"]
+
+GGUF_BITS: Mapping[str, float] = {
+    "F32": 32.0,
+    "F16": 16.0,
+    "BF16": 16.0,
+    "Q8_0": 8.5,
+    "Q6_K": 6.5633,
+    "Q5_1": 6.0,
+    "Q5_0": 5.5,
+    "Q5_K_M": 5.7036,
+    "Q5_K_S": 5.5704,
+    "Q4_1": 5.0,
+    "Q4_0": 4.5,
+    "Q4_K_M": 4.8944,
+    "Q4_K_S": 4.6672,
+    "IQ4_NL": 4.6818,
+    "IQ4_XS": 4.4597,
+    "Q3_K_L": 4.2979,
+    "Q3_K_M": 3.9960,
+    "Q3_K_S": 3.6429,
+    "IQ3_M": 3.7628,
+    "IQ3_S": 3.6606,
+    "IQ3_XS": 3.4977,
+    "IQ3_XXS": 3.2548,
+    "Q2_K": 3.1593,
+    "Q2_K_S": 2.9697,
+    "IQ2_M": 2.9294,
+    "IQ2_S": 2.7403,
+    "IQ2_XS": 2.5882,
+    "IQ2_XXS": 2.3824,
+    "IQ1_M": 2.1460,
+    "IQ1_S": 2.0042,
+}
+"""Type of a GGUF file -> bits per weight over all tensors: block sizes for the plain types, for the mixed ones the figures that llama.cpp
+publishes for Llama 3.1 8B."""
 
 
 class Quantization(FrozenModel):
@@ -78,6 +113,14 @@ def _block_float(fields: Fields, method: str) -> _Packing:
     return _Packing(8, max(1, rows * columns))
 
 
+def _gguf(fields: Fields, method: str) -> _Packing:
+    """GGUF by its type, under ``type`` or ``file_type``."""
+    name = (fields.text("type") or fields.text("file_type")).upper()
+    if name not in GGUF_BITS:
+        raise UnknownNameError("quantization_config.type", name, GGUF_BITS)
+    return _Packing(GGUF_BITS[name], None)
+
+
 def _mxfp4(fields: Fields, method: str) -> _Packing:
     return _Packing(4, 32)
 
@@ -105,6 +148,7 @@ _READERS: Mapping[str, Callable[[Fields, str], _Packing]] = {
     "compressed-tensors": _compressed_tensors,
     "bitsandbytes": _bitsandbytes,
     "mxfp4": _mxfp4,
+    "gguf": _gguf,
     "modelopt": _block_float,
     "nvfp4": _block_float,
     "fp8": _block_float,

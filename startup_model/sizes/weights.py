@@ -16,6 +16,9 @@ __all__ = ["WeightSizes", "packed_bits", "weight_sizes"]
 PACKED_KINDS = frozenset({"attention", "state_space", "mlp", "experts", "shared_experts"})
 """Kinds of parameters that quantisation packs; embeddings, head, norms, router and vision tower keep their type."""
 
+PACKED_EVERYWHERE: Mapping[str, frozenset[str]] = {"gguf": PACKED_KINDS | {"embedding", "head"}}
+"""Methods that pack more than the usual kinds."""
+
 SCALE_BITS: Mapping[str, float] = {
     "gptq": 20.0,
     "awq": 20.0,
@@ -77,7 +80,11 @@ def parameter_bytes(counts: Mapping[str, float], quantization: Quantization | No
     """Bytes of parameters by kind: packed kinds at their packed width, all others at ``dtype_bytes``."""
     if quantization is None:
         return sum(counts.values()) * dtype_bytes
-    kinds = frozenset({"experts"}) if quantization.experts_only else PACKED_KINDS
+    kinds = (
+        frozenset({"experts"})
+        if quantization.experts_only
+        else PACKED_EVERYWHERE.get(quantization.method, PACKED_KINDS)
+    )
     packed = packed_bits(quantization) / 8
     return sum(number * (packed if kind in kinds else dtype_bytes) for kind, number in counts.items())
 

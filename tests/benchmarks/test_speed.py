@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from startup_model import EngineConfig, HardwareConfig, ModelConfig, predict
+from startup_model.config.checkpoint import measure_checkpoint
+from startup_model.sizes.weights import weight_sizes
 from startup_model.terms import TERMS
 
 if TYPE_CHECKING:
@@ -89,3 +93,52 @@ def test_terms_on_a_million_points(name: str, capsys: pytest.CaptureFixture[str]
     ratio = best(lambda: term.function(*arrays, **coefficients), 3) / best(plain, 3)
     with capsys.disabled():
         print(f"\n{name}: {ratio:.2f} of twelve multiply-adds (target 3)", end="")
+
+
+def test_headers_of_a_terabyte_cost_a_hundred_small_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hundred sparse shards of 10 GB: only the headers are read, whatever the tensors weigh."""
+    header = json.dumps(
+        {"w": {"dtype": "BF16", "shape": [5_000_000_000], "data_offsets": [0, 10_000_000_000]}}
+    ).encode()
+    names = [f"model-{i:05d}-of-00100.safetensors" for i in range(1, 101)]
+    for name in names:
+        with (tmp_path / name).open("wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(8 + len(header) + 10_000_000_000)
+    index = {"metadata": {}, "weight_map": {f"w{i}": name for i, name in enumerate(names)}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    measured = measure_checkpoint(tmp_path)
+    assert measured is not None
+    assert (measured.tensor_bytes, measured.files) == (10**12, 100)
+    small = tmp_path / "small"
+    small.mkdir()
+    for name in names:
+        (small / name).write_bytes((len(header)).to_bytes(8, "little") + header)
+    read = best(lambda: [(small / name).read_bytes() for name in names])
+    with capsys.disabled():
+        print(
+            f"\nheaders of 100 shards, 1 TB / reading 100 small files: {best(lambda: measure_checkpoint(tmp_path)) / read:.1f}"
+        )
+
+
+@pytest.mark.parametrize(
+    "name", ["meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-V3", "google/gemma-3-27b-it"]
+)
+def test_sizes_of_one_model(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once per configuration; cached on it afterwards."""
+    models = iter([ModelConfig.from_catalogue(name).replace(tokenizer_bytes=i) for i in range(1, 12)])
+    node = NODE.replace(gpus=8)
+
+    def sizes(model: ModelConfig) -> None:
+        assert model.active_parameters > 0
+        weight_sizes(model, ENGINE, node, 2.0)
+
+    first = best(lambda: sizes(next(models)), 10)
+    model = next(models)
+    sizes(model)
+    again = best(lambda: [sizes(model) for _ in range(100)]) / 100
+    with capsys.disabled():
+        print(
+            f"\nsizes of {name}: {first * 1e6:.0f} microseconds at first (target 100), {again * 1e6:.1f} afterwards",
+            end="",
+        )
