@@ -1,9 +1,47 @@
-"""Calibration: from profiled runs to the coefficients of a host. ``startup_model`` never imports this package."""
+"""Calibration: from profiled runs to the coefficients of a host. ``startup_model`` never imports this package.
+
+Names are imported on first use.
+"""
 
 from __future__ import annotations
 
-__all__ = ["RunRecord", "fit_host", "leave_one_out"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from calibration.fit import fit_host
-from calibration.records import RunRecord
-from calibration.validate import leave_one_out
+__all__ = [
+    "FitReport",
+    "RunRecord",
+    "calibrate",
+    "cross_validate",
+    "diff_profiles",
+    "fit_profile",
+    "read_runs",
+    "write_runs",
+]
+
+if TYPE_CHECKING:
+    from calibration.estimator import FitReport, calibrate, diff_profiles, fit_profile
+    from calibration.readers import read_runs, write_runs
+    from calibration.records import RunRecord
+    from calibration.validate import cross_validate
+
+_HOMES = {
+    "calibrate": "estimator",
+    "FitReport": "estimator",
+    "diff_profiles": "estimator",
+    "fit_profile": "estimator",
+    "read_runs": "readers",
+    "write_runs": "readers",
+    "RunRecord": "records",
+    "cross_validate": "validate",
+}
+"""Public name -> module that defines it."""
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value

@@ -20,10 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 import startup_model
+from calibration.estimator import calibrate, total_error
 from calibration.fit import FittedSet, HostFit, fit_host, observe, run_inputs
 from calibration.published import CITATION, HOSTS, published_runs, records_digest
 from calibration.records import RunRecord
-from calibration.validate import leave_one_out
+from calibration.validate import HeldOutReport, leave_one_out
 from startup_model.config.hardware import HardwareConfig
 from startup_model.config.versions import parse_version
 from startup_model.errors import StartupModelError
@@ -124,12 +125,17 @@ def build_profiles() -> tuple[Profile, ...]:
     """The reference profiles of all published hosts."""
     runs = published_runs()
     shared = _shared(runs)
-    profiles = []
-    for name, host in HOSTS.items():
-        runs_of_session = [run for run in usable(name, runs) if run.dataset == host.main_dataset]
-        report = leave_one_out(runs_of_session, partial(_without_model, name, shared))
-        profiles.append(_profile(name, shared, held_out={row.group: row.error for row in report.rows}))
-    return tuple(profiles)
+    reports = {name: leave_one_out(_main_runs(name, runs), partial(_without_model, name, shared)) for name in HOSTS}
+    shared = shared._replace(misfit=_misfit(reports.values()))
+    shared = shared._replace(one_run_spread=_one_run_spread(runs, _profile(DONOR, shared)))
+    return tuple(
+        _profile(name, shared, held_out={row.group: row.error for row in reports[name].rows}) for name in HOSTS
+    )
+
+
+def _main_runs(host: str, runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """The runs of the session that the coefficients of a host stand for."""
+    return [run for run in usable(host, runs) if run.dataset == HOSTS[host].main_dataset]
 
 
 def _without_model(host: str, shared: _Shared, model: str) -> Profile:
@@ -151,11 +157,25 @@ class _Shared(NamedTuple):
     transfer_spread: Mapping[str, float]
     session_spread: Mapping[str, float]
     sessions: int
+    shape_spread: Mapping[str, float]
+    persistence: Mapping[str, float]
+    misfit: Mapping[str, float]
+    one_run_spread: float
 
 
 def _shared(runs: tuple[RunRecord, ...]) -> _Shared:
     donor = fit_published(DONOR, runs)
-    return _Shared(runs, donor, *_version_effects(runs, donor), _transfer_spread(runs), *_session_spread(donor))
+    return _Shared(
+        runs,
+        donor,
+        *_version_effects(runs, donor),
+        _transfer_spread(runs),
+        *_session_spread(donor),
+        _shape_spread(runs),
+        _persistence(runs),
+        {},
+        0.0,
+    )
 
 
 def _profile(
@@ -178,6 +198,12 @@ def _profile(
         transfer_hosts=len(HOSTS),
         session_spread={phase: _rounded(value) for phase, value in shared.session_spread.items()},
         sessions=shared.sessions,
+        shape_spread={phase: _rounded(value) for phase, value in shared.shape_spread.items()},
+        misfit={phase: _rounded(value) for phase, value in shared.misfit.items()},
+        one_run_spread=_rounded(shared.one_run_spread),
+        model_effects=_model_effects(
+            fit, own, without_model, host_of(HOSTS[name].hardware).numbers, shared.persistence
+        ),
         held_out=HeldOut(by="model", errors={group: _rounded(error) for group, error in (held_out or {}).items()}),
         domain=_domain(own, host_of(HOSTS[name].hardware).numbers),
         layer_kinds=tuple(sorted({kind for run in own for kind in run.model.layers_by_kind})),
@@ -336,9 +362,8 @@ def _rounded(value: float) -> float:
 # --- what differs between hosts and between versions ----------------------------------------------------------------------
 
 
-def _transfer_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
-    """Standard deviation between hosts of the logarithm of each phase, over the models that all hosts ran in their main
-    session."""
+def _phase_logs(runs: Iterable[RunRecord]) -> dict[str, dict[str, dict[str, float]]]:
+    """Phase -> model -> host -> logarithm of the seconds, over models that all hosts ran in their main session."""
     logs: dict[str, dict[str, dict[str, float]]] = {}
     for name, host in HOSTS.items():
         for run in runs:
@@ -347,12 +372,95 @@ def _transfer_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
                 for phase, seconds in measured.items():
                     if seconds > 0:
                         logs.setdefault(phase, {}).setdefault(run.model.name, {})[name] = math.log(seconds)
+    return {
+        phase: {model: row for model, row in models.items() if len(row) == len(HOSTS)} for phase, models in logs.items()
+    }
+
+
+def _transfer_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
+    """Standard deviation between hosts of the mean logarithm of each phase."""
+    return {
+        phase: float(np.std([np.mean([row[name] for row in models.values()]) for name in HOSTS], ddof=1))
+        for phase, models in _phase_logs(runs).items()
+    }
+
+
+def _shape_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
+    """What one factor a phase cannot carry: standard deviation over models of the logarithm of one host's phase over the donor's."""
     spread = {}
-    for phase, models in logs.items():
-        complete = [row for row in models.values() if len(row) == len(HOSTS)]
-        means = [float(np.mean([row[name] for row in complete])) for name in HOSTS]
-        spread[phase] = float(np.std(means, ddof=1))
+    for phase, models in _phase_logs(runs).items():
+        ratios = [[row[name] - row[DONOR] for row in models.values()] for name in HOSTS if name != DONOR]
+        spread[phase] = float(np.sqrt(np.mean([np.var(values, ddof=1) for values in ratios])))
     return spread
+
+
+def _peculiarities(fit: HostFit, runs: Iterable[RunRecord], numbers: HostNumbers) -> dict[str, dict[str, float]]:
+    """Structure of a model -> phase -> logarithm of measured over fitted, over its runs with the default coefficients."""
+    logs: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        for o in observe(run, numbers, OWN_VARIANTS):
+            factor = fit.sessions.get((o.term.name, o.session), 1.0) * o.predicted(
+                fit.sets[o.term.name, o.variant].values
+            )
+            if o.variant == "default" and o.seconds > 0.05 and factor > 0:
+                phases = logs.setdefault(run.model.structure, {})
+                phases.setdefault(o.term.name, []).append(math.log(o.seconds / factor))
+    return {model: {phase: float(np.mean(v)) for phase, v in phases.items()} for model, phases in logs.items()}
+
+
+def _persistence(runs: Iterable[RunRecord]) -> dict[str, float]:
+    """Phase -> share of a model's peculiarity on one host that is found on another: regression through the origin, in [0, 1]."""
+    found = {
+        name: _peculiarities(fit_published(name, runs), _main_runs(name, runs), host_of(host.hardware).numbers)
+        for name, host in HOSTS.items()
+    }
+    shares = {}
+    for phase in sorted({phase for models in found.values() for phases in models.values() for phase in phases}):
+        pairs = [
+            (found[a][model][phase], found[b][model][phase])
+            for a in HOSTS for b in HOSTS if a != b
+            for model in found[a]
+            if phase in found[a][model] and phase in found[b].get(model, {})
+        ]  # fmt: skip
+        size = sum(x * x for x, _ in pairs)
+        shares[phase] = min(1.0, max(0.0, sum(x * y for x, y in pairs) / size)) if size else 0.0
+    return shares
+
+
+def _model_effects(
+    fit: HostFit, runs: Iterable[RunRecord], without: str | None, numbers: HostNumbers, persistence: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
+    """What is peculiar to each measured model, as far as it persists from host to host."""
+    kept = [run for run in runs if run.model.name != without]
+    return {
+        model: {
+            phase: _rounded(math.exp(persistence[phase] * log))
+            for phase, log in phases.items()
+            if persistence.get(phase)
+        }
+        for model, phases in sorted(_peculiarities(fit, kept, numbers).items())
+    }
+
+
+def _misfit(reports: Iterable[HeldOutReport]) -> dict[str, float]:
+    """Relative error of each phase for models that the fit had not seen, as a standard deviation: nine in ten lie within 1.645 of it."""
+    errors: dict[str, list[float]] = {}
+    for report in reports:
+        for row in report.rows:
+            for phase, error in row.phase_errors.items():
+                errors.setdefault(phase, []).append(abs(error))
+    return {phase: float(np.quantile(values, 0.9)) / 1.645 for phase, values in sorted(errors.items())}
+
+
+def _one_run_spread(runs: Iterable[RunRecord], donor: Profile) -> float:
+    """Root mean square of the errors of totals on the other hosts, each calibrated by one run and tried on all others."""
+    errors = []
+    for name in HOSTS:
+        own = _main_runs(name, runs) if name != DONOR else []
+        for run in own:
+            profile = calibrate([run], donor, held_out=False).profile
+            errors += [total_error(other, profile) or 0.0 for other in own if other.model.name != run.model.name]
+    return float(np.sqrt(np.mean(np.square(errors))))
 
 
 def _session_spread(fit: HostFit) -> tuple[dict[str, float], int]:

@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from calibration.records import RunRecord
+from startup_model.config.engine import EngineConfig
+from startup_model.config.hardware import HardwareConfig
+from startup_model.config.model import ModelConfig
 from startup_model.inputs import HostNumbers, physical_inputs, skipped_phases, variant_keys
 from startup_model.phases import Phase
 from startup_model.sizes.memory import memory_budget
 from startup_model.sizes.weights import weight_sizes
 from startup_model.terms import TERMS, Term
 
-__all__ = ["FittedSet", "HostFit", "Observation", "RunInputs", "fit_host", "observe", "run_inputs"]
+__all__ = ["FittedSet", "HostFit", "Observation", "RunInputs", "fit_host", "observe", "run_inputs", "start_inputs"]
 
 Matrix = NDArray[np.float64]
 
@@ -82,12 +85,17 @@ class RunInputs(NamedTuple):
 
 def run_inputs(run: RunRecord, host: HostNumbers) -> RunInputs:
     """Physical inputs, variant keys and switched-off phases of a run."""
-    resolved = run.engine.resolve(run.model, run.hardware)
-    weights = weight_sizes(run.model, run.engine, run.hardware, resolved.dtype_bytes)
-    memory = memory_budget(run.model, run.hardware, run.engine, resolved, weights)
+    return start_inputs(run.model, run.hardware, run.engine, host)
+
+
+def start_inputs(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, host: HostNumbers) -> RunInputs:
+    """Physical inputs, variant keys and switched-off phases of a start."""
+    resolved = engine.resolve(model, hardware)
+    weights = weight_sizes(model, engine, hardware, resolved.dtype_bytes)
+    memory = memory_budget(model, hardware, engine, resolved, weights)
     return RunInputs(
-        inputs=physical_inputs(run.model, run.hardware, run.engine, resolved, weights, memory, host),
-        keys=variant_keys(run.engine, resolved, run.model),
+        inputs=physical_inputs(model, hardware, engine, resolved, weights, memory, host),
+        keys=variant_keys(engine, resolved, model),
         skipped=skipped_phases(resolved),
     )
 

@@ -74,6 +74,13 @@ _PACKED = {
 
 
 @lru_cache(maxsize=1)
+def _graph_counts() -> Mapping[str, float]:
+    """Model -> compiled graphs, which a first start with vLLM 0.10.1.1 reveals (same source)."""
+    text = files("calibration").joinpath("data/graph_counts.csv").read_text(encoding="utf-8")
+    return {row["model"]: float(row["compiled_graph_count"]) for row in csv.DictReader(text.splitlines())}
+
+
+@lru_cache(maxsize=1)
 def published_runs() -> tuple[RunRecord, ...]:
     """All published runs, in the order of the table."""
     return tuple(_record(row) for row in csv.DictReader(_table().splitlines()))
@@ -112,6 +119,7 @@ def _record(row: Mapping[str, str]) -> RunRecord:
         engine=engine,
         phases={phase.value: float(row[phase.value]) for phase in Phase if row.get(phase.value)},
         wall_s=float(row["wall_s"]),
+        facts={"compiled_graph_count": count} if (count := _graph_counts().get(row["model"])) else {},
         dataset=row["dataset"],
         repetitions=int(row["repetitions"]),
         stamp_resolution_s=float(row["stamp_resolution_s"]),

@@ -1,8 +1,12 @@
-"""Run records: what was started where, and how long its phases took."""
+"""Run records: what was started where, and how long its phases took.
+
+A record may be partial: only the wall time, only some phases, sums of phases that a log gives in one figure. Each says what it is: the state of
+the caches is part of the engine's configuration, ``unknown`` where nobody knows.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,42 +18,82 @@ from startup_model.errors import ConfigError, UnknownNameError
 from startup_model.phases import Phase
 from startup_model.units import Seconds
 
-__all__ = ["RunRecord"]
+__all__ = ["PhaseSum", "RunRecord", "RunStatus"]
+
+RunStatus = Literal["ok", "profiling_failed", "kv_cache_too_small", "oom", "incomplete"]
+
+_MILLISECONDS = 500.0
+"""A wall time above so many times the sum of its phases, or phases so much above it, was given in milliseconds."""
+
+Name = Annotated[str, Field(max_length=200)]
+
+
+class PhaseSum(FrozenModel):
+    """Seconds of several phases together, as a log gives them in one figure ("init engine took ...")."""
+
+    phases: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    seconds: Seconds
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in self.phases:
+            _known_phase(name)
+        if len(set(self.phases)) != len(self.phases):
+            raise ConfigError("sums.phases", self.phases, "a phase stands there twice", "name each phase once")
+        return self
 
 
 class RunRecord(FrozenModel):
-    """One measured start-up (or the mean of several repetitions). Seconds throughout; a phase that was not measured is
-    absent.
+    """One measured start-up, or the mean of several repetitions. Seconds throughout; what was not measured is absent.
 
-    Raises ConfigError for an unknown phase or a sum of phases above the wall time.
+    Raises ConfigError for an unknown phase, phases that sum to more than the wall time, or figures in milliseconds.
     """
 
     model: ModelConfig
     hardware: HardwareConfig
     engine: EngineConfig
-    phases: dict[str, Seconds]
+    phases: dict[str, Seconds] = Field(default_factory=dict)
     """Canonical phase -> measured seconds."""
+    sums: Annotated[tuple[PhaseSum, ...], Field(strict=False)] = ()
+    """Figures that hold several phases together."""
     wall_s: Seconds | None = None
     """Process start to ready."""
-    dataset: str = ""
-    """Runs of one session: same host, same day, same settings."""
-    repetitions: Annotated[int, Field(ge=1)] = 1
-    stamp_resolution_s: Annotated[float, Field(gt=0)] = 0.001
+    first_token_s: Seconds | None = None
+    """Process start to the first token of the first request."""
+    facts: dict[str, float] = Field(default_factory=dict)
+    """What else a log says, under the names of the log parser: num_gpu_blocks, weights_gib, kv_cache_tokens ..."""
+    status: RunStatus = "ok"
+    dataset: Name = ""
+    """Session: runs of the same host, day and settings."""
+    host: Name = ""
+    """Fingerprint of the host; empty: told apart by hardware alone."""
+    repetitions: Annotated[int, Field(ge=1, le=10**6)] = 1
+    """Starts that the figures are the mean of."""
+    stamp_resolution_s: Annotated[float, Field(gt=0, le=60)] = 0.001
     """What a time stamp of the source can resolve."""
+    source_digest: Name = ""
+    """SHA-256 of the file or log that the record was read from."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in self.phases:
-            if name not in Phase.__members__.values():
-                raise UnknownNameError("phases", name, [phase.value for phase in Phase])
+            _known_phase(name)
+        if not self.phases and not self.sums and self.wall_s is None:
+            raise ConfigError("phases", "{}", "the record measures nothing", "give phases, sums or wall_s")
         total = sum(self.phases.values())
         slack = self.stamp_resolution_s * (len(self.phases) + 1)
         if self.wall_s is not None and total > self.wall_s * 1.01 + slack:
+            if total > _MILLISECONDS * self.wall_s:
+                raise ConfigError("phases", f"sum {total:.4g}", "they look like milliseconds", "give seconds")
             raise ConfigError(
                 "phases",
-                f"{total:.3f} s",
-                f"they sum to more than wall_s = {self.wall_s:.3f} s",
-                "check the units and the stages",
+                f"sum {total:.4g} s",
+                f"they come to more than wall_s = {self.wall_s:.4g} s",
+                "check units and stages",
+            )
+        if self.wall_s is not None and total > 1.0 and self.wall_s > _MILLISECONDS * total:
+            raise ConfigError(
+                "wall_s", self.wall_s, f"phases come to {total:.4g} s: it looks like milliseconds", "give seconds"
             )
         return self
 
@@ -57,3 +101,8 @@ class RunRecord(FrozenModel):
     def unattributed_s(self) -> float | None:
         """Wall time that no measured phase holds; None without a wall time."""
         return None if self.wall_s is None else self.wall_s - sum(self.phases.values())
+
+
+def _known_phase(name: str) -> None:
+    if name not in Phase.__members__.values():
+        raise UnknownNameError("phases", name, [phase.value for phase in Phase])

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 from startup_model import __version__
@@ -251,6 +252,8 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
+    for extension in entry_points(group="startup_model.commands"):
+        extension.load()(app)
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()

@@ -18,12 +18,12 @@ from startup_model.files import is_file, is_folder
 from startup_model.inputs import physical_inputs, skipped_phases, variant_keys
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.pipelines import Overlap, Pipeline, Step, find_pipeline, run_pipeline, steps_of
-from startup_model.prediction import Context, PhasePrediction, StartupPrediction, TermCall
+from startup_model.prediction import Context, PhasePrediction, Spread, StartupPrediction, TermCall
 from startup_model.profile import CoefficientValue, Profile, Selection, judge_profile, reference_names, select_reference
 from startup_model.sizes.memory import find_remedies, memory_budget
 from startup_model.sizes.weights import weight_sizes
 from startup_model.terms import Term
-from startup_model.uncertainty import check_level, student_quantile
+from startup_model.uncertainty import check_level
 from startup_model.warnings import (
     domain_warnings,
     flag_warnings,
@@ -51,6 +51,9 @@ UNKNOWN_HOST_SPREAD = 0.25
 
 UNLIKE_SPREAD = 0.5
 """The same for the whole start on another engine or another kind of device than the profile's: a factor of two is usual."""
+
+ENOUGH_GROUPS = 9
+"""Held-out groups from which their errors alone make an interval: a one-sided 90 % bound needs nine."""
 
 UNTESTED_SPREAD = 0.25
 """The same for the whole start where a profile holds no errors of held-out groups."""
@@ -134,19 +137,12 @@ def predict(
             spread += seconds * phase_spread
     if include:
         total, spread = _add_segments(include, plan, phases, total, spread)
-    probability = (1.0 + level) / 2.0
-    host = student_quantile(probability, plan.degrees) * spread / total if total else 0.0
-    factor = math.exp(math.hypot(host, student_quantile(probability, 0) * plan.common_spread))
+    scatter = Spread(spread / total if total else 0.0, plan.degrees, plan.common_spread)
+    factor = scatter.factor((1.0 + level) / 2.0)
     slowest = total + plan.cold_extra_s
+    interval = (total / factor, slowest * factor)
     return StartupPrediction(
-        total,
-        MappingProxyType(phases),
-        (total / factor, slowest * factor),
-        level,
-        safety * slowest,
-        safety,
-        slowest,
-        plan.context,
+        total, MappingProxyType(phases), interval, level, safety * slowest, safety, slowest, scatter, plan.context
     )
 
 
@@ -268,7 +264,12 @@ def make_plan(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
         memory = memory._replace(remedies=find_remedies(model, hardware, engine, resolved.version_text))
     inputs = physical_inputs(model, hardware, engine, resolved, weights, memory, used.host.numbers, same_host=stands)
     effect = used.effect_of(resolved.version, resolved.generation) if used.engine == engine.engine else None
-    scales = effect.scales if effect is not None else {}
+    known = used.model_effects.get(model.structure, {})
+    scales = (
+        dict(known)
+        if effect is None
+        else {phase: effect.scales.get(phase, 1.0) * known.get(phase, 1.0) for phase in {**effect.scales, **known}}
+    )
     keys = variant_keys(engine, resolved, model)
     skipped = skipped_phases(resolved)
     pipeline = find_pipeline(resolved.generation, resolved.version)
@@ -397,6 +398,9 @@ def _spreads(
     words = [f"errors of {len(errors)} held-out groups (by {profile.held_out.by})" if errors else "no held-out groups"]
     if profile.kind == "calibrated" and stands:
         by_phase, degrees = dict.fromkeys(phases, 0.0), len(errors)
+        if len(errors) < ENOUGH_GROUPS and profile.one_run_spread:
+            common = max(common if errors else 0.0, profile.one_run_spread / math.sqrt(max(len(errors), 1)))
+            words = [f"error of hosts that few runs calibrated, {max(len(errors), 1)} model(s) here"]
     elif selection.same_host:
         by_phase, degrees = (
             {phase: profile.session_spread.get(phase.value, 0.0) for phase in phases},

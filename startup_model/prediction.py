@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,9 +12,10 @@ from startup_model.inputs import INPUT_MEANINGS
 from startup_model.phases import ROLLUPS, Phase, roll_up
 from startup_model.sizes.memory import MemoryBudget
 from startup_model.terms import Term
+from startup_model.uncertainty import check_level, student_quantile
 from startup_model.units import format_bytes, format_seconds
 
-__all__ = ["Context", "PhasePrediction", "StartupPrediction", "TermCall"]
+__all__ = ["Context", "PhasePrediction", "Spread", "StartupPrediction", "TermCall"]
 
 
 class TermCall(NamedTuple):
@@ -23,7 +25,7 @@ class TermCall(NamedTuple):
     inputs: tuple[float, ...]
     coefficients: Mapping[str, float]
     scale: float
-    """Factor for the engine version."""
+    """Factor for the engine version, and for what is peculiar to a model that the profile has measured."""
     term: Term
     variant: str
     source: str
@@ -38,7 +40,7 @@ class TermCall(NamedTuple):
         return self.term.formula()
 
     def numbers(self) -> str:
-        """The formula with the numbers in it, the factor for the version included."""
+        """The formula with the numbers in it, the factor for version and model included."""
         named = dict(zip(self.term.inputs, self.inputs, strict=True)) | dict(self.coefficients)
         text = self.term.formula(named)
         return text if self.scale == 1.0 else f"({text}) × {self.scale:.4g}"
@@ -64,6 +66,23 @@ class PhasePrediction(NamedTuple):
     def variant(self) -> str:
         """Which set of coefficients was used."""
         return self.calls[0].variant if self.calls else "off"
+
+
+class Spread(NamedTuple):
+    """How the logarithm of a total scatters."""
+
+    host: float
+    """Standard deviation that all phases share: the host is not quite that of the profile."""
+    degrees: int
+    """Degrees of freedom behind ``host``."""
+    own: float
+    """Standard deviation of what is independent of the host."""
+
+    def factor(self, probability: float) -> float:
+        """exp of the quantile of the logarithm."""
+        host = student_quantile(probability, self.degrees) * self.host
+        own = student_quantile(probability, 0) * self.own
+        return math.exp(math.copysign(math.hypot(host, own), probability - 0.5))
 
 
 class Context(NamedTuple):
@@ -99,7 +118,18 @@ class StartupPrediction:
     safety_factor: float
     slowest_s: float
     """``total_s`` with caches of unknown state taken as cold: what ``slo_bound_s`` is a factor on."""
+    spread: Spread
     context: Context
+
+    def quantile(self, probability: float) -> float:
+        """Seconds below which the start stays with this probability: 0.5 is the prediction, 0.9 and 0.99 are for autoscalers.
+
+        Caches of unknown state count as cold above one half and as hot below. Raises ConfigError unless 0 < probability < 1 within what the
+        spreads can say (0.0005 to 0.9995).
+        """
+        check_level(abs(2.0 * probability - 1.0) or 0.5 if isinstance(probability, float) else probability)
+        base = self.slowest_s if probability > 0.5 else self.total_s
+        return base * self.spread.factor(probability)
 
     @property
     def memory(self) -> MemoryBudget:
@@ -150,6 +180,7 @@ class StartupPrediction:
             "interval": list(self.interval),
             "level": self.level,
             "interval_source": self.context.interval_source,
+            "quantiles": {f"p{round(100 * p)}": self.quantile(p) for p in (0.5, 0.9, 0.99)},
             "slo_bound_s": self.slo_bound_s,
             "safety_factor": self.safety_factor,
             "slowest_s": self.slowest_s,

@@ -136,7 +136,17 @@ class Profile(FrozenModel):
     """Phase -> standard deviation of the logarithm of its scale between sessions (other days) on one host."""
     sessions: Annotated[int, Field(ge=0)] = 0
     """Number of sessions behind ``session_spread``."""
+    shape_spread: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """Phase -> standard deviation, over models, of the logarithm of one host's phase over another's: what one factor a phase
+    cannot carry from host to host."""
+    misfit: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """Phase -> relative error of the phase for models that the fit had not seen, on one host."""
+    one_run_spread: Annotated[float, Field(ge=0)] = 0.0
+    """Relative error of totals on a host that one run has calibrated: root mean square over reference hosts and runs."""
     held_out: HeldOut
+    model_effects: dict[str, dict[str, Annotated[float, Field(gt=0)]]] = Field(default_factory=dict)
+    """Structure of a model (``ModelConfig.structure``) -> phase -> factor: what is peculiar to a measured model beyond its sizes,
+    as far as it holds on other hosts too."""
     domain: dict[str, Annotated[tuple[float, float], Field(strict=False)]] = Field(default_factory=dict)
     """Input -> (smallest, largest) over the runs."""
     layer_kinds: Annotated[tuple[str, ...], Field(strict=False)] = ()

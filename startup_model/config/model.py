@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -247,6 +248,17 @@ class ModelConfig(FrozenModel):
     @property
     def _embedding_parameters(self) -> int:
         return self.vocab_size * (self.embedding_width or self.hidden_size)
+
+    @cached_property
+    def structure(self) -> str:
+        """Digest of what the model is made of, its name and files aside: equal for tunings of one base."""
+        parts = (
+            self.hidden_size,
+            self.vocab_size,
+            self.tie_word_embeddings,
+            sorted(g.model_dump_json() for g in self.layers),
+        )
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     @cached_property
     def num_hidden_layers(self) -> int:

@@ -1,0 +1,875 @@
+"""Calibrate a host: from no run to many, one estimator.
+
+A measured phase is y = term(inputs; coefficients), linear in the coefficients. With a prior profile, coefficient j of a phase is
+
+    coefficient_j = prior_j × exp(scale + deviation_j)
+
+where the scale is common to the phase and has a wide prior, and each deviation has a tight one. Without runs that is the prior; one run moves
+the scales; with many runs the data decide. The maximum a posteriori is found by least squares over all phases at once (scipy), soft_l1 on
+measurements, plain squares on priors. Widths come from the spread between the reference hosts (calibration.build_reference), not from taste.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.fit import ABSOLUTE_SCATTER, RELATIVE_SCATTER, RunInputs, fit_host, observe, start_inputs
+from calibration.records import RunRecord
+from calibration.solver import Problem, Solution, solve
+from startup_model.config.engine import EngineConfig
+from startup_model.config.hardware import STORAGE_DEFAULTS, HardwareConfig
+from startup_model.config.model import ModelConfig
+from startup_model.config.versions import Version
+from startup_model.errors import ConfigError, ProfileError, StartupModelError
+from startup_model.model import ENOUGH_GROUPS, predict
+from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
+from startup_model.pipelines import Step, find_pipeline, steps_of
+from startup_model.profile import CoefficientValue, HeldOut, Host, Profile, Provenance, select_reference
+from startup_model.terms import Term
+
+__all__ = [
+    "Calibration",
+    "FitReport",
+    "RunNote",
+    "RunSuggestion",
+    "calibrate",
+    "diff_profiles",
+    "fit_profile",
+    "forget",
+    "suggest_runs",
+    "total_error",
+]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Key = tuple[str, str, str]
+"""Term, variant, coefficient."""
+
+SCALE_FLOOR = 0.25
+"""Least width of a phase's scale: published hosts differ by 10-45 % in a phase."""
+
+SMALL_SAMPLE = 1.78
+"""Widening of a standard deviation that three hosts gave: 95 % quantile of Student's t with two degrees of freedom over the normal's."""
+
+MOST_FOLDS = 12
+"""Groups that are left out one at a time within a fit; more are left out in as many folds."""
+
+DISK_RATIO = 1.12
+"""A load of unknown state counts as read from storage when it takes longer than from the page cache by more than this factor."""
+
+CONTRADICTION = 10.0
+"""Two runs of one configuration that differ by this factor contradict each other."""
+
+MOST_ROUNDS = 60
+"""Rounds of the robust weights; a dozen is usual."""
+
+OUTLIER = 4.0
+"""A measurement counts as an outlier when it lies further from the fit than so many of its standard deviations."""
+
+_SCALE_GROUPS: Mapping[tuple[str, str], str] = {
+    ("weight_load", "storage_ratio"): "weight_load from storage",
+    ("worker_spawn", "seconds_per_worker"): "worker_spawn of more ranks",
+    ("worker_spawn", "collective_seconds"): "worker_spawn of more ranks",
+}
+"""Coefficients that another part of the host decides than the rest of their term -> a scale of their own."""
+
+_NOT_READY = frozenset({*BEFORE_ENGINE, *AFTER_READY})
+
+
+class RunNote(NamedTuple):
+    """What was made of one run."""
+
+    run: int
+    """Index in the runs that were given."""
+    label: str
+    note: str
+
+
+class FitReport(NamedTuple):
+    """How a fit went: one boolean for each way to be wrong, and the words to go with it."""
+
+    runs_used: int
+    groups: int
+    converged: bool
+    """False: the solver stopped early; look for contradictory runs."""
+    at_bound: bool
+    """True: a scale ran into its bound (a factor of 1000); the figures or their units are wrong."""
+    not_identifiable: tuple[str, ...]
+    """Coefficients that the runs say nothing about: they stay at the prior. More kinds of runs would fix them."""
+    too_few_groups: bool
+    """True: fewer models than an interval of held-out errors needs; profile more models."""
+    page_cache_mixed: bool
+    """True: loads of unknown state came from storage in part; drop the cache or read the files first, and say which."""
+    outliers: tuple[RunNote, ...]
+    """Measurements far from the fit; repeat them."""
+    version_mismatch: bool
+    """True: runs of several engine versions, or of another one than the prior's."""
+    page_cache: tuple[RunNote, ...]
+    """State that was inferred for each load whose state was unknown."""
+    set_aside: tuple[RunNote, ...]
+    """Runs, or parts of them, that could not be used."""
+    residual_rms: float
+    """Root mean square of the residuals, in units of their standard deviations: about 1 when the widths are right."""
+
+    def text(self) -> str:
+        """The report in words, one line a finding."""
+        lines = [
+            f"{self.runs_used} runs of {self.groups} models; residuals {self.residual_rms:.2f} standard deviations"
+        ]
+        if not self.converged:
+            lines.append("the solver did not converge: look for runs that contradict each other")
+        if self.at_bound:
+            lines.append("a scale ran into its bound: check the units of the runs")
+        if self.too_few_groups:
+            lines.append(
+                f"fewer than {ENOUGH_GROUPS} models: the interval rests on the spread between reference hosts; profile more models"
+            )
+        if self.not_identifiable:
+            lines.append(f"not told apart by these runs, kept at the prior: {', '.join(self.not_identifiable)}")
+        if self.page_cache_mixed:
+            lines.append("page-cache states are mixed: say hot or cold run by run, or make them so before the start")
+        if self.version_mismatch:
+            lines.append(
+                "engine versions differ: effects of versions are taken from the prior; fit one version at a time if you can"
+            )
+        for title, notes in (
+            ("page cache", self.page_cache),
+            ("outlier", self.outliers),
+            ("set aside", self.set_aside),
+        ):
+            lines += [f"{title}: run {note.run} ({note.label}): {note.note}" for note in notes]
+        return "\n".join(lines)
+
+
+class Calibration(NamedTuple):
+    """A profile, how its fit went, and what to profile next."""
+
+    profile: Profile
+    report: FitReport
+    next_runs: tuple[RunSuggestion, ...] = ()
+    """The most useful first; empty without a prior, which would say what is not known."""
+
+
+def fit_profile(
+    runs: Sequence[RunRecord], prior: Profile | Literal["none"] | None = None, *, name: str = "host"
+) -> Profile:
+    """The profile of the host that the runs were made on; see ``calibrate``."""
+    return calibrate(runs, prior, name=name).profile
+
+
+def calibrate(
+    runs: Sequence[RunRecord],
+    prior: Profile | Literal["none"] | None = None,
+    *,
+    name: str = "host",
+    allow_mixed_hosts: bool = False,
+    held_out: bool = True,
+) -> Calibration:
+    """Fit the profile of a host.
+
+    prior: a Profile; None: the reference nearest to the runs; ``"none"``: the runs alone, by robust non-negative least squares (they
+    must then tell all coefficients apart that they need). held_out: also leave every model out once, for the interval. Without runs, the
+    prior itself is returned. Raises ConfigError for runs of several hosts (unless allowed), runs that contradict each other by a factor of ten, or
+    no usable run; ProfileError when nothing is left to fit.
+    """
+    if not runs:
+        if not isinstance(prior, Profile):
+            raise ConfigError("runs", "none", "without runs a prior is needed", "give prior = a Profile, or runs")
+        return Calibration(prior, _empty_report())
+    _check_hosts(runs, allow_mixed_hosts)
+    _check_contradictions(runs)
+    base = _prior_of(runs) if prior is None or prior == "none" else prior
+    host = host_of_runs(runs, base)
+    state = _Fit(runs, base, host, use_prior=prior != "none")
+    profile = state.profile(name, {})
+    if held_out:
+        profile = profile.replace(held_out=_held_out(runs, base, host, use_prior=prior != "none", name=name))
+    return Calibration(profile, state.report(), suggest_runs(state))
+
+
+# --- what is fitted -----------------------------------------------------------------------------------------------------
+
+
+_Part = tuple[str, str, tuple[tuple[str, float], ...]]
+"""Term (set of coefficients), variant, and the factor of each coefficient."""
+
+
+class _Row(NamedTuple):
+    """One figure: seconds = sum over parts of factor × term(inputs; coefficients)."""
+
+    run: int
+    label: str
+    parts: tuple[_Part, ...]
+    seconds: float
+    sigma: float
+
+
+class _Posterior(NamedTuple):
+    """What is known after the fit, in the parameters of the estimator."""
+
+    keys: tuple[Key, ...]
+    basis: Matrix
+    """Parameters -> logarithms of the coefficients."""
+    covariance: Matrix
+    """Of the parameters."""
+    values: Vector
+    """Coefficients, in the order of ``keys``."""
+
+
+class RunSuggestion(NamedTuple):
+    """A run that would narrow the interval, and by how much."""
+
+    model: str
+    page_cache: str
+    compile_cache: str
+    spread_now: float
+    """Relative standard deviation of totals from what the fit does not know, on average over models that fit the node."""
+    spread_then: float
+    """The same once the run has been made."""
+
+
+class _Fit:
+    """The rows of some runs, the layout of the parameters, and the solution."""
+
+    def __init__(self, runs: Sequence[RunRecord], prior: Profile, host: Host, *, use_prior: bool) -> None:
+        self.runs = runs
+        self.prior = prior
+        self.host = host
+        self.parts: dict[tuple[ModelConfig, HardwareConfig, EngineConfig], dict[str, tuple[_Part, ...]]] = {}
+        self.notes: list[RunNote] = []
+        self.states: list[RunNote] = []
+        self.rows = self._load_states(self._make_rows())
+        if not self.rows:
+            raise ProfileError("no run has a figure that can be fitted: give runs with phases or wall_s and status ok")
+        self.solution: Solution | None = None
+        self.posterior: _Posterior | None = None
+        self.values = {
+            (term, variant, name): value.value
+            for term, variants in prior.coefficients.items()
+            for variant, entries in variants.items()
+            for name, value in entries.items()
+        }
+        self.sigmas: dict[Key, float] = {}
+        self.fitted: set[Key] = set()
+        if use_prior:
+            self._maximise_posterior()
+        else:
+            self._fit_alone()
+
+    # --- rows ---
+
+    def _make_rows(self) -> list[_Row]:
+        rows = []
+        for index, run in enumerate(self.runs):
+            key = (run.model, run.hardware, run.engine)
+            if key not in self.parts:
+                self.parts[key] = self._parts_of(*key)
+            rows += self._rows_of(index, run, self.parts[key])
+        return rows
+
+    def _parts_of(
+        self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
+    ) -> dict[str, tuple[_Part, ...]]:
+        """Phase -> the terms behind it, for a start with this configuration."""
+        found = _inputs_of(model, hardware, engine, self.host)
+        effect = self.prior.effect_of(found.version, found.generation) if engine.engine == self.prior.engine else None
+        scales = effect.scales if effect is not None else {}
+        known = self.prior.model_effects.get(model.structure, {})
+        parts: dict[str, tuple[_Part, ...]] = {}
+        for step in found.steps:
+            phase = step.phase.value
+            if step.phase not in _NOT_READY and step.phase not in found.run.skipped:
+                part = _part_of(step.term, self.prior, found.run, scales.get(phase, 1.0) * known.get(phase, 1.0))
+                parts[phase] = (*parts.get(phase, ()), part)
+        return parts
+
+    def _rows_of(self, index: int, run: RunRecord, parts: Mapping[str, tuple[_Part, ...]]) -> list[_Row]:
+        rows = []
+        for name, seconds in run.phases.items():
+            if name in parts:
+                rows.append(self._row(index, run, name, parts[name], seconds))
+            elif seconds > run.stamp_resolution_s:
+                self.notes.append(
+                    RunNote(index, run.model.name, f"{name} is switched off by the flags, yet measured: left out")
+                )
+        for figure in run.sums:
+            together = [part for phase in figure.phases for part in parts.get(phase, ())]
+            rows += [self._row(index, run, "+".join(figure.phases), together, figure.seconds)]
+        if run.status != "ok":
+            self.notes.append(
+                RunNote(index, run.model.name, f"status {run.status}: only the phases that it measured are used")
+            )
+        elif run.wall_s is not None:
+            rest = [part for phase, found in parts.items() if phase not in run.phases for part in found]
+            left = run.wall_s - sum(run.phases.values())
+            rows.append(self._row(index, run, "rest of wall_s" if run.phases else "wall_s", rest, max(left, 0.0)))
+        return rows
+
+    def _row(self, index: int, run: RunRecord, label: str, parts: Iterable[_Part], seconds: float) -> _Row:
+        parts = tuple(parts)
+        misfit = max((self.prior.misfit.get(term, RELATIVE_SCATTER) for term, _, _ in parts), default=RELATIVE_SCATTER)
+        scatter = math.hypot(
+            math.hypot(RELATIVE_SCATTER / math.sqrt(run.repetitions), misfit) * seconds, ABSOLUTE_SCATTER
+        )
+        resolution = run.stamp_resolution_s / math.sqrt(12.0 * run.repetitions)
+        return _Row(index, label, parts, seconds, math.hypot(scatter, resolution))
+
+    def _load_states(self, rows: list[_Row]) -> list[_Row]:
+        """Infer the state of loads of unknown state, from the lower edge of their times; leave out those read from storage."""
+        loads = [row for row in rows if row.label == Phase.WEIGHT_LOAD.value]
+        unknown = [row for row in loads if self.runs[row.run].engine.page_cache == "unknown"]
+        if not unknown:
+            return rows
+        expected = {id(row): self._expected(row) for row in loads}
+        known = [row.seconds / expected[id(row)] for row in loads if self.runs[row.run].engine.page_cache == "hot"]
+        ratios = np.sort([row.seconds / expected[id(row)] for row in unknown])
+        if known:
+            edge = float(np.median(known))
+        else:
+            lowest = float(ratios[max(0, math.ceil(0.1 * len(ratios)) - 1)])
+            edge = float(np.median(ratios[ratios <= lowest * DISK_RATIO]))
+        out = set()
+        for row in unknown:
+            run = self.runs[row.run]
+            ratio = row.seconds / (edge * expected[id(row)])
+            if ratio <= DISK_RATIO:
+                self.states.append(RunNote(row.run, run.model.name, f"hot ({ratio:.2f} of the hot line)"))
+            else:
+                out.add(id(row))
+                self.states.append(
+                    RunNote(row.run, run.model.name, f"read from storage in part ({ratio:.2f} times the hot line)")
+                )
+        return [row for row in rows if id(row) not in out]
+
+    def _expected(self, row: _Row) -> float:
+        """A row as the prior has it."""
+        return sum(
+            factor * self.prior.values[term][variant][name]
+            for term, variant, factors in row.parts
+            for name, factor in factors
+        )
+
+    # --- solving ---
+
+    def _maximise_posterior(self) -> None:
+        keys = [key for key in dict.fromkeys(_keys_of(self.rows)) if self.values[key] > 0]
+        position = {key: i for i, key in enumerate(keys)}
+        groups = list(dict.fromkeys(_group(key) for key in keys))
+        blocks = _blocks_of(self.rows, position, self.values)
+        start_values = np.array([self.values[key] for key in keys])
+        membership = np.zeros((len(keys), len(groups)))
+        for i, key in enumerate(keys):
+            membership[i, groups.index(_group(key))] = 1.0
+        basis = np.hstack([membership, np.eye(len(keys))])
+        widths = np.array(
+            [*(self._scale_width(group) for group in groups), *(self._deviation_width(key) for key in keys)]
+        )
+        n = basis.shape[1]
+        bound = np.full(n, math.log(1000.0))
+
+        def coefficients(p: Vector) -> Vector:
+            return np.asarray(start_values * np.exp(basis @ p))
+
+        # soft_l1 by iterated weights and Gauss-Newton steps; under fixed weights the rows of one pattern shrink to a
+        # triangle without loss. The last round is left to the solver, which says whether it is a minimum.
+        p = np.zeros(n)
+        for _ in range(MOST_ROUNDS):
+            matrix, target = _compressed(blocks, coefficients(p), len(keys))
+            slopes = np.vstack([(matrix * coefficients(p)) @ basis, np.diag(1.0 / widths)])
+            misses = np.concatenate([matrix @ coefficients(p) - target, p / widths])
+            step = np.linalg.lstsq(slopes, -misses, rcond=None)[0]
+            p = np.clip(p + np.clip(step, -1.0, 1.0), -bound, bound)
+            if float(np.max(np.abs(step))) < 1e-9:
+                break
+
+        def residuals(q: Vector) -> Vector:
+            return np.concatenate([matrix @ coefficients(q) - target, q / widths])
+
+        def jacobian(q: Vector) -> Matrix:
+            return np.vstack([(matrix * coefficients(q)) @ basis, np.diag(1.0 / widths)])
+
+        self.solution = solve(Problem(residuals, jacobian, p, -bound, bound, tolerance=1e-10))
+        values = coefficients(self.solution.values)
+        slopes = jacobian(self.solution.values)
+        # The posterior in its own units: residuals are standard deviations already.
+        precision = slopes.T @ slopes
+        self.posterior = _Posterior(tuple(keys), basis, np.asarray(np.linalg.inv(precision)), values)
+        covariance = basis @ self.posterior.covariance @ basis.T
+        spread = np.sqrt(np.diag(covariance))
+        before = np.sqrt(np.diag(basis @ np.diag(widths**2) @ basis.T))
+        for i, key in enumerate(keys):
+            self.values[key] = float(values[i])
+            self.sigmas[key] = float(values[i] * spread[i])
+            if spread[i] < 0.7 * before[i]:
+                self.fitted.add(key)
+        self._carry_scales(groups, self.solution.values[: len(groups)], set(keys))
+        self.residuals = _row_residuals(blocks, values, len(self.rows))
+
+    def _carry_scales(self, groups: Sequence[str], scales: Vector, touched: set[Key]) -> None:
+        """Variants that no run had move with the scale of their phase."""
+        by_group = dict(zip(groups, scales, strict=True))
+        for key in self.values:
+            if key not in touched and _group(key) in by_group:
+                self.values[key] *= math.exp(float(by_group[_group(key)]))
+
+    def _scale_width(self, group: str) -> float:
+        if self.prior.kind == "calibrated":  # the host is known already: what is left is the difference between days
+            return max(self.prior.session_spread.get(group.split(maxsplit=1)[0], 0.0), RELATIVE_SCATTER)
+        between = self.prior.transfer_spread.get(group.split(maxsplit=1)[0], 0.0)
+        return math.hypot(SMALL_SAMPLE * between, SCALE_FLOOR) if " " not in group else 1.0
+
+    def _deviation_width(self, key: Key) -> float:
+        term, variant, name = key
+        entry = self.prior.coefficients[term][variant][name]
+        own = self.prior.shape_spread.get(term, 0.1)
+        if self.prior.kind == "calibrated" and entry.source == "fitted" and entry.std_error is not None:
+            return max(min(own, entry.std_error / entry.value), RELATIVE_SCATTER)
+        if entry.source == "fixed" and entry.std_error:
+            own = max(own, entry.std_error / entry.value)
+        return max(own, 0.02)
+
+    def _fit_alone(self) -> None:
+        """Robust non-negative least squares on the phases that were measured, without a prior."""
+        measured = [run for run in self.runs if run.status == "ok" or run.phases]
+        dropped = {(note.run) for note in self.states if not note.note.startswith("hot")}
+        observations = []
+        variants = {term: frozenset(v) - {"default"} for term, v in self.prior.coefficients.items()}
+        for index, run in enumerate(measured):
+            observations += [
+                observation
+                for observation in observe(run, self.host.numbers, variants)
+                if not (observation.term.name == "weight_load" and index in dropped)
+            ]
+        fit = fit_host(observations, frozenset(run.dataset for run in measured))
+        for (term, variant), entry in fit.sets.items():
+            for name, value in entry.values.items():
+                key = (term, variant, name)
+                if entry.std_errors.get(name) is None:
+                    continue
+                self.values[key] = value
+                self.sigmas[key] = entry.std_errors[name]
+                self.fitted.add(key)
+        keys = list(dict.fromkeys(_keys_of(self.rows)))
+        blocks = _blocks_of(self.rows, {key: i for i, key in enumerate(keys)}, self.values)
+        self.residuals = _row_residuals(blocks, np.array([self.values[key] for key in keys]), len(self.rows))
+
+    def sensitivity(
+        self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
+    ) -> tuple[Matrix, Vector, float]:
+        """Derivatives of each phase of a start in the parameters [s], the deviation its measurement would have [s], and the total."""
+        if self.posterior is None:
+            raise ProfileError("a fit without a prior does not say what it does not know")
+        position = {key: i for i, key in enumerate(self.posterior.keys)}
+        rows, sigmas, total = [], [], 0.0
+        for phase, parts in self._parts_of(model, hardware, engine).items():
+            slopes = np.zeros(len(position))
+            seconds = 0.0
+            for term, variant, factors in parts:
+                for name, factor in factors:
+                    share = factor * self.values[term, variant, name]
+                    seconds += share
+                    if (term, variant, name) in position:
+                        slopes[position[term, variant, name]] += share
+            total += seconds
+            misfit = self.prior.misfit.get(phase, RELATIVE_SCATTER)
+            rows.append(slopes @ self.posterior.basis)
+            sigmas.append(math.hypot(math.hypot(RELATIVE_SCATTER, misfit) * seconds, ABSOLUTE_SCATTER))
+        return np.stack(rows), np.array(sigmas), total
+
+    # --- results ---
+
+    def profile(self, name: str, errors: Mapping[str, float]) -> Profile:
+        """The profile that the fit gives."""
+        prior = self.prior
+        coefficients = {
+            term: {
+                variant: {
+                    coefficient: self._coefficient((term, variant, coefficient), entry)
+                    for coefficient, entry in entries.items()
+                }
+                for variant, entries in variants.items()
+            }
+            for term, variants in prior.coefficients.items()
+        }
+        versions = Counter(run.engine.version or prior.engine_version for run in self.runs)
+        version = versions.most_common(1)[0][0] if len(versions) == 1 else prior.engine_version
+        inputs = [_inputs_of(run.model, run.hardware, run.engine, self.host).run.inputs for run in self.runs]
+        domain = {
+            key: (min(row[key] for row in inputs), max(row[key] for row in inputs))
+            for key in prior.domain
+            if key in inputs[0]
+        }
+        return prior.replace(
+            name=name,
+            kind="calibrated",
+            engine_version=prior.engine_version,
+            host=self.host,
+            coefficients=coefficients,
+            covariance={},
+            held_out=HeldOut(by="model", errors=dict(errors)),
+            domain=domain,
+            layer_kinds=tuple(
+                sorted({kind for run in self.runs for kind in run.model.layers_by_kind} | set(prior.layer_kinds))
+            ),
+            provenance=Provenance(
+                citation=f"fitted on {len(self.runs)} runs of engine {version}; prior {prior.name}",
+                runs=dict(Counter(run.dataset or "runs" for run in self.runs)),
+                records_digest=digest_of(self.runs),
+            ),
+        )
+
+    def _coefficient(self, key: Key, entry: CoefficientValue) -> CoefficientValue:
+        value, sigma = self.values[key], self.sigmas.get(key)
+        if key in self.fitted:
+            return CoefficientValue(
+                value=_rounded(value), unit=entry.unit, std_error=_rounded(sigma or 0.0), source="fitted"
+            )
+        if value == entry.value:
+            return entry if entry.source == "fixed" else entry.replace(source="borrowed", note=f"of {self.prior.name}")
+        note = f"of {self.prior.name}, moved with its phase by {value / entry.value:.3g}" if entry.value else ""
+        source: Literal["fixed", "borrowed"] = "fixed" if entry.source == "fixed" else "borrowed"
+        return CoefficientValue(
+            value=_rounded(value),
+            unit=entry.unit,
+            std_error=_rounded(sigma) if sigma else entry.std_error,
+            source=source,
+            note=note,
+        )
+
+    def report(self) -> FitReport:
+        """How the fit went."""
+        groups = len({run.model.name for run in self.runs})
+        asked = list(dict.fromkeys(_keys_of(self.rows)))
+        bounds = self.solution is not None and bool(self.solution.at_bound.any())
+        versions = {run.engine.version or self.prior.engine_version for run in self.runs}
+        outliers = tuple(
+            RunNote(
+                row.run,
+                self.runs[row.run].model.name,
+                f"{row.label} = {row.seconds:.3g} s, {abs(r):.0f} standard deviations off",
+            )
+            for row, r in zip(self.rows, self.residuals, strict=True)
+            if abs(r) > OUTLIER
+        )
+        return FitReport(
+            runs_used=len({row.run for row in self.rows}),
+            groups=groups,
+            converged=self.solution is None or self.solution.converged,
+            at_bound=bounds,
+            not_identifiable=tuple(
+                f"{t}.{n}" for t, v, n in asked if (t, v, n) not in self.fitted and self.values[t, v, n] > 0
+            ),
+            too_few_groups=groups < ENOUGH_GROUPS,
+            page_cache_mixed=len({note.note.split(maxsplit=1)[0] for note in self.states}) > 1,
+            outliers=outliers,
+            version_mismatch=versions != {self.prior.engine_version},
+            page_cache=tuple(self.states),
+            set_aside=tuple(self.notes),
+            residual_rms=float(np.sqrt(np.mean(np.square(self.residuals)))),
+        )
+
+
+# --- what to profile next -------------------------------------------------------------------------------------------------
+
+CANDIDATES = (
+    "Qwen/Qwen3-0.6B",
+    "meta-llama/Llama-3.2-3B",
+    "meta-llama/Llama-3.1-8B",
+    "Qwen/Qwen2.5-14B",
+    "Qwen/Qwen3-32B",
+    "meta-llama/Llama-3.1-70B",
+    "openai/gpt-oss-20b",
+    "Qwen/Qwen3-30B-A3B",
+    "deepseek-ai/DeepSeek-V2-Lite",
+)
+"""Models of many sizes and makes: what a next run could be of, and what predictions should be good for."""
+
+
+def suggest_runs(fit: _Fit, most: int = 3) -> tuple[RunSuggestion, ...]:
+    """The runs that would narrow intervals most, by what their measurement would add to the posterior.
+
+    A run with rows J adds J'J to the precision; what counts is the mean of g' (precision + J'J)^-1 g over targets, g the derivative of the
+    logarithm of a target's total.
+    """
+    posterior = fit.posterior
+    if posterior is None:
+        return ()
+    hardware, base = fit.runs[0].hardware, fit.runs[0].engine
+    states = [(page, cache) for page in ("hot", "cold") for cache in ("warm", "cold")]
+    starts = []
+    for name in CANDIDATES:
+        model = ModelConfig.from_catalogue(name)
+        for page, cache in states:
+            engine = base.replace(page_cache=page, compile_cache=cache, quantization=None, load_format="auto")
+            try:
+                fits = predict(model, hardware, engine).memory.fits
+            except ConfigError:
+                continue
+            if fits:
+                starts.append((name, page, cache, fit.sensitivity(model, hardware, engine)))
+    if not starts:
+        return ()
+    targets = np.stack([rows.sum(axis=0) / rows_total for *_, (rows, _, rows_total) in starts])
+
+    def spread(covariance: Matrix) -> float:
+        return float(np.sqrt(np.mean(np.einsum("ti,ij,tj->t", targets, covariance, targets))))
+
+    now = spread(posterior.covariance)
+    precision = np.linalg.inv(posterior.covariance)
+    found = []
+    for name, page, cache, (rows, sigmas, _) in starts:
+        weighted = rows / sigmas[:, None]
+        then = spread(np.asarray(np.linalg.inv(precision + weighted.T @ weighted)))
+        found.append(RunSuggestion(name, page, cache, now, then))
+    best: dict[str, RunSuggestion] = {}
+    for suggestion in sorted(found, key=lambda s: s.spread_then):
+        best.setdefault(suggestion.model, suggestion)
+    return tuple(best.values())[:most]
+
+
+# --- the linear model -----------------------------------------------------------------------------------------------------
+
+
+class _CachedInputs(NamedTuple):
+    """Inputs of a run with the steps of its pipeline."""
+
+    run: RunInputs
+    steps: tuple[Step, ...]
+    generation: str
+    version: Version
+
+
+@lru_cache(maxsize=4096)
+def _inputs_of(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, host: Host) -> _CachedInputs:
+    """Equal configurations are worked out once."""
+    resolved = engine.resolve(model, hardware)
+    inputs = start_inputs(model, hardware, engine, host.numbers)
+    steps = steps_of(find_pipeline(resolved.generation, resolved.version))
+    return _CachedInputs(inputs, steps, resolved.generation, resolved.version)
+
+
+def _part_of(term: Term, prior: Profile, found: RunInputs, scale: float) -> _Part:
+    """A term as a linear form in its coefficients: term(inputs; e_j) for each coefficient j, times the factor of the version.
+
+    Where reading and copying overlap, the shorter of the two counts only as far as it shows.
+    """
+    if not term.coefficients:
+        return term.set_name, "default", ()
+    variant = prior.variant(term.set_name, found.keys)
+    arguments = [found.inputs[name] for name in term.inputs]
+    zero = dict.fromkeys(term.coefficients, 0.0)
+    factors = {name: scale * float(term.function(*arguments, **(zero | {name: 1.0}))) for name in term.coefficients}
+    overlap = found.inputs["overlap"]
+    if term.name == "weight_load" and overlap and found.inputs["storage_bytes"]:
+        values = prior.values[term.set_name][variant]
+        shorter = min(("storage_ratio", "copy_ratio"), key=lambda name: factors[name] * values[name])
+        factors[shorter] *= 1.0 - overlap
+    return term.set_name, variant, tuple((name, factor) for name, factor in factors.items() if factor)
+
+
+def _keys_of(rows: Iterable[_Row]) -> Iterator[Key]:
+    for row in rows:
+        for term, variant, factors in row.parts:
+            for name, _ in factors:
+                yield term, variant, name
+
+
+def _group(key: Key) -> str:
+    """The scale that a coefficient moves with."""
+    term, _, name = key
+    return _SCALE_GROUPS.get((term, name), term)
+
+
+class _Block(NamedTuple):
+    """Rows that involve the same coefficients."""
+
+    columns: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    matrix: Matrix
+    """Factors over standard deviations."""
+    target: Vector
+
+
+def _blocks_of(rows: Sequence[_Row], position: Mapping[Key, int], values: Mapping[Key, float]) -> list[_Block]:
+    """The rows by pattern; coefficients without a position are constants at their value."""
+    shaped: dict[tuple[_Part, ...], tuple[tuple[int, ...], tuple[float, ...], float]] = {}
+    patterns: dict[tuple[int, ...], list[tuple[int, tuple[float, ...], float, float]]] = {}
+    for index, row in enumerate(rows):
+        shape = shaped.get(row.parts)
+        if shape is None:
+            factors: dict[int, float] = {}
+            constant = 0.0
+            for term, variant, entries in row.parts:
+                for name, factor in entries:
+                    column = position.get((term, variant, name))
+                    if column is None:
+                        constant += factor * values[term, variant, name]
+                    else:
+                        factors[column] = factors.get(column, 0.0) + factor
+            shape = shaped[row.parts] = (tuple(factors), tuple(factors.values()), constant)
+        columns, numbers, constant = shape
+        patterns.setdefault(columns, []).append((index, numbers, row.seconds - constant, row.sigma))
+    blocks = []
+    for columns, members in patterns.items():
+        indices, numbers, targets, sigmas = zip(*members, strict=True)
+        sigma = np.array(sigmas)
+        matrix = np.array(numbers, dtype=float).reshape(len(members), len(columns)) / sigma[:, None]
+        blocks.append(_Block(np.array(columns, dtype=np.intp), np.array(indices), matrix, np.array(targets) / sigma))
+    return blocks
+
+
+def _compressed(blocks: Iterable[_Block], values: Vector, width: int) -> tuple[Matrix, Vector]:
+    """A small system with the same normal equations as all rows, each damped as soft_l1 does at ``values``."""
+    rows, targets = [], []
+    for block in blocks:
+        residuals = block.matrix @ values[block.columns] - block.target
+        damping = (1.0 + np.square(residuals)) ** -0.25
+        joined = np.column_stack([block.matrix, block.target]) * damping[:, None]
+        if len(joined) > joined.shape[1]:
+            joined = np.asarray(np.linalg.qr(joined, mode="r"))
+        full = np.zeros((len(joined), width))
+        full[:, block.columns] = joined[:, :-1]
+        rows.append(full)
+        targets.append(joined[:, -1])
+    return np.vstack(rows), np.concatenate(targets)
+
+
+def _row_residuals(blocks: Iterable[_Block], values: Vector, count: int) -> Vector:
+    """(fitted - measured) / standard deviation of every row."""
+    residuals = np.zeros(count)
+    for block in blocks:
+        residuals[block.rows] = block.matrix @ values[block.columns] - block.target
+    return residuals
+
+
+# --- hosts and checks -----------------------------------------------------------------------------------------------------
+
+
+def host_of_runs(runs: Sequence[RunRecord], prior: Profile) -> Host:
+    """The host of the runs: its own numbers where they are given, else those of the prior's host, else defaults.
+
+    Coefficients are relative to these numbers, whatever they are; what counts is that predictions use the same.
+    """
+    hardware, theirs = runs[0].hardware, prior.host
+    storage = hardware.storage
+    return Host(
+        cpu=hardware.cpu.model,
+        gpu=hardware.gpu,
+        platform=hardware.platform,
+        single_thread_score=hardware.cpu.score or theirs.single_thread_score,
+        gpu_memory_bandwidth=hardware.gpu_memory_bandwidth,
+        page_cache_bandwidth=storage.page_cache or theirs.page_cache_bandwidth,
+        local_nvme_bandwidth=storage.local_nvme or STORAGE_DEFAULTS["local_nvme"],
+        network_disk_bandwidth=storage.network_disk or STORAGE_DEFAULTS["network_disk"],
+        object_store_bandwidth=storage.object_store or STORAGE_DEFAULTS["object_store"],
+        host_to_device_bandwidth=hardware.host_to_device_bandwidth or theirs.host_to_device_bandwidth,
+        device_flops=hardware.gpu_flops or theirs.device_flops,
+    )
+
+
+def _prior_of(runs: Sequence[RunRecord]) -> Profile:
+    """The reference profile nearest to most of the runs."""
+    names: Counter[str] = Counter()
+    for run in runs:
+        resolved = run.engine.resolve(run.model, run.hardware)
+        names[
+            select_reference(run.engine.engine, resolved.generation, resolved.version, run.hardware).profile.name
+        ] += 1
+    return Profile.reference(names.most_common(1)[0][0])
+
+
+def _check_hosts(runs: Sequence[RunRecord], allow_mixed_hosts: bool) -> None:
+    hosts = dict.fromkeys((run.host, run.hardware.gpu, run.hardware.cpu.model) for run in runs)
+    if len(hosts) > 1 and not allow_mixed_hosts:
+        shown = "; ".join(" ".join(part for part in host if part) for host in hosts)
+        raise ConfigError(
+            "runs", f"{len(hosts)} hosts", f"one profile is of one host, these are of: {shown}", "fit each by itself"
+        )
+
+
+def _check_contradictions(runs: Sequence[RunRecord]) -> None:
+    """Refuse two runs of one configuration whose wall times differ by a factor of ten."""
+    seen: dict[tuple[ModelConfig, HardwareConfig, EngineConfig], tuple[int, float]] = {}
+    for index, run in enumerate(runs):
+        if run.wall_s is None or run.status != "ok":
+            continue
+        key = (run.model, run.hardware, run.engine)
+        first, wall = seen.setdefault(key, (index, run.wall_s))
+        if max(wall, run.wall_s) > CONTRADICTION * max(min(wall, run.wall_s), 1e-9):
+            raise ConfigError(
+                "wall_s",
+                run.wall_s,
+                f"run {first} of the same configuration took {wall:.4g} s",
+                "check the units, or leave one out",
+            )
+
+
+def _held_out(runs: Sequence[RunRecord], prior: Profile, host: Host, *, use_prior: bool, name: str) -> HeldOut:
+    """Relative errors of totals of models that a fit has not seen: each left out once, or in at most a dozen folds."""
+    models = list(dict.fromkeys(run.model.name for run in runs))
+    if len(models) < 2:
+        return HeldOut(by="model", errors={})
+    folds = [models[i :: min(len(models), MOST_FOLDS)] for i in range(min(len(models), MOST_FOLDS))]
+    errors: dict[str, float] = {}
+    for fold in folds:
+        kept = [run for run in runs if run.model.name not in fold]
+        left_out = {run.model.structure for run in runs if run.model.name in fold}
+        try:
+            profile = _Fit(kept, forget(prior, left_out), host, use_prior=use_prior).profile(name, {})
+        except StartupModelError:
+            continue
+        for model in fold:
+            found = [
+                error for run in runs if run.model.name == model and (error := total_error(run, profile)) is not None
+            ]
+            if found:
+                errors[model] = max(found, key=abs)
+    return HeldOut(by="model", errors={model: _rounded(error) for model, error in errors.items()})
+
+
+def forget(profile: Profile, structures: Collection[str]) -> Profile:
+    """A profile without what is peculiar to some models: as if it had never met them."""
+    effects = {key: value for key, value in profile.model_effects.items() if key not in structures}
+    return profile if len(effects) == len(profile.model_effects) else profile.replace(model_effects=effects)
+
+
+def total_error(run: RunRecord, profile: Profile) -> float | None:
+    """Predicted / measured - 1 of the wall time of a run whose cache states are known; None for other runs."""
+    if run.wall_s is None or run.status != "ok" or run.wall_s <= 0:
+        return None
+    if run.engine.page_cache == "unknown" and run.engine.load_format != "dummy":
+        return None
+    return predict(run.model, run.hardware, run.engine, profile=profile).total_s / run.wall_s - 1.0
+
+
+def diff_profiles(
+    old: Profile, new: Profile, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig | None = None
+) -> dict[str, tuple[float, float]]:
+    """Phase -> seconds by the old and by the new profile, for one start; ``total`` is the last entry. Raises ConfigError."""
+    found = [predict(model, hardware, engine, profile=profile) for profile in (old, new)]
+    seconds = {phase.value: (entry.seconds, found[1].phases[phase].seconds) for phase, entry in found[0].phases.items()}
+    return seconds | {"total": (found[0].total_s, found[1].total_s)}
+
+
+def digest_of(runs: Iterable[RunRecord]) -> str:
+    """SHA-256 of the records, in order."""
+    digest = hashlib.sha256()
+    for run in runs:
+        digest.update(run.model_dump_json().encode())
+    return digest.hexdigest()
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _empty_report() -> FitReport:
+    return FitReport(0, 0, True, False, (), True, False, (), False, (), (), 0.0)
