@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 import startup_model
-from calibration.estimator import calibrate, total_error
+from calibration.estimator import SMALL_SAMPLE, calibrate, total_error
 from calibration.fit import FittedSet, HostFit, fit_host, observe, run_inputs
 from calibration.published import CITATION, HOSTS, published_runs, records_digest
 from calibration.records import RunRecord
@@ -64,10 +64,6 @@ OWN_VARIANTS: Mapping[str, frozenset[str]] = {
     "model_init": frozenset({"quantization=bitsandbytes"}),
 }
 """Term -> variants with coefficients of their own: what the data sets show to differ. All else uses ``default``."""
-
-_MIXED_STORAGE = frozenset({"h100nvl_no_torch_compile", "h100nvl_quantization"})
-"""Data sets labelled hot of which some rows read from disk (13 GB in 5 s beside 16 GB in 2.4 s): their load times are
-left out."""
 
 SCALED_VARIANTS: Mapping[str, frozenset[str]] = {
     "worker_spawn": frozenset({"load_format=tensorizer"}),
@@ -241,7 +237,7 @@ def usable(host: str, runs: Iterable[RunRecord]) -> tuple[RunRecord, ...]:
     for run in runs:
         if run.hardware != HOSTS[host].hardware or run.engine.version != VERSION:
             continue
-        if run.engine.page_cache == "unknown" or run.dataset in _MIXED_STORAGE:
+        if run.engine.page_cache == "unknown":
             # The wall time stays what it was less the load, so that the unattributed time is right.
             load = run.phases.get(Phase.WEIGHT_LOAD.value, 0.0)
             phases = {name: seconds for name, seconds in run.phases.items() if name != Phase.WEIGHT_LOAD.value}
@@ -453,14 +449,15 @@ def _misfit(reports: Iterable[HeldOutReport]) -> dict[str, float]:
 
 
 def _one_run_spread(runs: Iterable[RunRecord], donor: Profile) -> float:
-    """Root mean square of the errors of totals on the other hosts, each calibrated by one run and tried on all others."""
+    """Root mean square of the errors of totals on the other hosts, each calibrated by one run and tried on all others; widened,
+    as they are few."""
     errors = []
     for name in HOSTS:
         own = _main_runs(name, runs) if name != DONOR else []
         for run in own:
             profile = calibrate([run], donor, held_out=False).profile
             errors += [total_error(other, profile) or 0.0 for other in own if other.model.name != run.model.name]
-    return float(np.sqrt(np.mean(np.square(errors))))
+    return SMALL_SAMPLE * float(np.sqrt(np.mean(np.square(errors))))
 
 
 def _session_spread(fit: HostFit) -> tuple[dict[str, float], int]:

@@ -202,14 +202,32 @@ _Part = tuple[str, str, tuple[tuple[str, float], ...]]
 """Term (set of coefficients), variant, and the factor of each coefficient."""
 
 
-class _Row(NamedTuple):
-    """One figure: seconds = sum over parts of factor × term(inputs; coefficients)."""
+class _Shape(NamedTuple):
+    """What some rows have in common: seconds = sum over parts of factor × term(inputs; coefficients)."""
 
-    run: int
     label: str
     parts: tuple[_Part, ...]
+    expected: float
+    """Seconds as the prior has it."""
+    misfit: float
+    """Relative deviation that formulas leave: those of the parts, independent of each other."""
+
+
+class _Row(NamedTuple):
+    """One figure of one run."""
+
+    run: int
+    shape: _Shape
     seconds: float
     sigma: float
+
+
+class _Start(NamedTuple):
+    """A configuration: the terms behind each phase, and the shapes that rows of it were given so far."""
+
+    parts: Mapping[str, tuple[_Part, ...]]
+    shapes: dict[frozenset[str] | str, _Shape]
+    """Phases that a figure holds, or the one that it holds -> shape."""
 
 
 class _Posterior(NamedTuple):
@@ -243,7 +261,6 @@ class _Fit:
         self.runs = runs
         self.prior = prior
         self.host = host
-        self.parts: dict[tuple[ModelConfig, HardwareConfig, EngineConfig], dict[str, tuple[_Part, ...]]] = {}
         self.notes: list[RunNote] = []
         self.states: list[RunNote] = []
         self.rows = self._load_states(self._make_rows())
@@ -267,12 +284,14 @@ class _Fit:
     # --- rows ---
 
     def _make_rows(self) -> list[_Row]:
-        rows = []
+        rows: list[_Row] = []
+        starts: dict[tuple[ModelConfig, HardwareConfig, EngineConfig], _Start] = {}
         for index, run in enumerate(self.runs):
             key = (run.model, run.hardware, run.engine)
-            if key not in self.parts:
-                self.parts[key] = self._parts_of(*key)
-            rows += self._rows_of(index, run, self.parts[key])
+            start = starts.get(key)
+            if start is None:
+                start = starts[key] = _Start(self._parts_of(*key), {})
+            rows += self._rows_of(index, run, start)
         return rows
 
     def _parts_of(
@@ -291,46 +310,59 @@ class _Fit:
                 parts[phase] = (*parts.get(phase, ()), part)
         return parts
 
-    def _rows_of(self, index: int, run: RunRecord, parts: Mapping[str, tuple[_Part, ...]]) -> list[_Row]:
-        rows = []
+    def _rows_of(self, index: int, run: RunRecord, start: _Start) -> Iterator[_Row]:
         for name, seconds in run.phases.items():
-            if name in parts:
-                rows.append(self._row(index, run, name, parts[name], seconds))
+            if name in start.parts:
+                yield self._row(index, run, self._shape(start, name, name), seconds)
             elif seconds > run.stamp_resolution_s:
                 self.notes.append(
                     RunNote(index, run.model.name, f"{name} is switched off by the flags, yet measured: left out")
                 )
         for figure in run.sums:
-            together = [part for phase in figure.phases for part in parts.get(phase, ())]
-            rows += [self._row(index, run, "+".join(figure.phases), together, figure.seconds)]
+            shape = self._shape(start, frozenset(figure.phases), "+".join(figure.phases))
+            yield self._row(index, run, shape, figure.seconds)
         if run.status != "ok":
             self.notes.append(
                 RunNote(index, run.model.name, f"status {run.status}: only the phases that it measured are used")
             )
         elif run.wall_s is not None:
-            rest = [part for phase, found in parts.items() if phase not in run.phases for part in found]
-            left = run.wall_s - sum(run.phases.values())
-            rows.append(self._row(index, run, "rest of wall_s" if run.phases else "wall_s", rest, max(left, 0.0)))
-        return rows
+            left = max(run.wall_s - sum(run.phases.values()), 0.0)
+            rest = frozenset(start.parts.keys() - run.phases.keys())
+            yield self._row(index, run, self._shape(start, rest, "rest of wall_s" if run.phases else "wall_s"), left)
 
-    def _row(self, index: int, run: RunRecord, label: str, parts: Iterable[_Part], seconds: float) -> _Row:
-        parts = tuple(parts)
-        misfit = max((self.prior.misfit.get(term, RELATIVE_SCATTER) for term, _, _ in parts), default=RELATIVE_SCATTER)
-        scatter = math.hypot(
-            math.hypot(RELATIVE_SCATTER / math.sqrt(run.repetitions), misfit) * seconds, ABSOLUTE_SCATTER
-        )
+    @staticmethod
+    def _row(index: int, run: RunRecord, shape: _Shape, seconds: float) -> _Row:
+        scatter = math.hypot(RELATIVE_SCATTER / math.sqrt(run.repetitions), shape.misfit) * seconds
         resolution = run.stamp_resolution_s / math.sqrt(12.0 * run.repetitions)
-        return _Row(index, label, parts, seconds, math.hypot(scatter, resolution))
+        return _Row(index, shape, seconds, math.hypot(scatter, ABSOLUTE_SCATTER, resolution))
+
+    def _shape(self, start: _Start, phases: frozenset[str] | str, label: str) -> _Shape:
+        shape = start.shapes.get(phases)
+        if shape is not None:
+            return shape
+        held = {phases} if isinstance(phases, str) else phases
+        parts = [part for phase, found in start.parts.items() if phase in held for part in found]
+        seconds = [
+            sum(factor * self.prior.values[term][variant][name] for name, factor in factors)
+            for term, variant, factors in parts
+        ]
+        expected = sum(seconds)
+        misfits = [
+            self.prior.misfit.get(term, RELATIVE_SCATTER) * part
+            for (term, _, _), part in zip(parts, seconds, strict=True)
+        ]
+        misfit = math.hypot(*misfits) / expected if expected > 0 else RELATIVE_SCATTER
+        shape = start.shapes[phases] = _Shape(label, tuple(parts), expected, misfit)
+        return shape
 
     def _load_states(self, rows: list[_Row]) -> list[_Row]:
         """Infer the state of loads of unknown state, from the lower edge of their times; leave out those read from storage."""
-        loads = [row for row in rows if row.label == Phase.WEIGHT_LOAD.value]
+        loads = [row for row in rows if row.shape.label == Phase.WEIGHT_LOAD.value]
         unknown = [row for row in loads if self.runs[row.run].engine.page_cache == "unknown"]
         if not unknown:
             return rows
-        expected = {id(row): self._expected(row) for row in loads}
-        known = [row.seconds / expected[id(row)] for row in loads if self.runs[row.run].engine.page_cache == "hot"]
-        ratios = np.sort([row.seconds / expected[id(row)] for row in unknown])
+        known = [row.seconds / row.shape.expected for row in loads if self.runs[row.run].engine.page_cache == "hot"]
+        ratios = np.sort([row.seconds / row.shape.expected for row in unknown])
         if known:
             edge = float(np.median(known))
         else:
@@ -339,7 +371,7 @@ class _Fit:
         out = set()
         for row in unknown:
             run = self.runs[row.run]
-            ratio = row.seconds / (edge * expected[id(row)])
+            ratio = row.seconds / (edge * row.shape.expected)
             if ratio <= DISK_RATIO:
                 self.states.append(RunNote(row.run, run.model.name, f"hot ({ratio:.2f} of the hot line)"))
             else:
@@ -348,14 +380,6 @@ class _Fit:
                     RunNote(row.run, run.model.name, f"read from storage in part ({ratio:.2f} times the hot line)")
                 )
         return [row for row in rows if id(row) not in out]
-
-    def _expected(self, row: _Row) -> float:
-        """A row as the prior has it."""
-        return sum(
-            factor * self.prior.values[term][variant][name]
-            for term, variant, factors in row.parts
-            for name, factor in factors
-        )
 
     # --- solving ---
 
@@ -501,7 +525,8 @@ class _Fit:
         }
         versions = Counter(run.engine.version or prior.engine_version for run in self.runs)
         version = versions.most_common(1)[0][0] if len(versions) == 1 else prior.engine_version
-        inputs = [_inputs_of(run.model, run.hardware, run.engine, self.host).run.inputs for run in self.runs]
+        starts = dict.fromkeys((run.model, run.hardware, run.engine) for run in self.runs)
+        inputs = [_inputs_of(*start, self.host).run.inputs for start in starts]
         domain = {
             key: (min(row[key] for row in inputs), max(row[key] for row in inputs))
             for key in prior.domain
@@ -517,7 +542,7 @@ class _Fit:
             held_out=HeldOut(by="model", errors=dict(errors)),
             domain=domain,
             layer_kinds=tuple(
-                sorted({kind for run in self.runs for kind in run.model.layers_by_kind} | set(prior.layer_kinds))
+                sorted({kind for model, _, _ in starts for kind in model.layers_by_kind} | set(prior.layer_kinds))
             ),
             provenance=Provenance(
                 citation=f"fitted on {len(self.runs)} runs of engine {version}; prior {prior.name}",
@@ -554,7 +579,7 @@ class _Fit:
             RunNote(
                 row.run,
                 self.runs[row.run].model.name,
-                f"{row.label} = {row.seconds:.3g} s, {abs(r):.0f} standard deviations off",
+                f"{row.shape.label} = {row.seconds:.3g} s, {abs(r):.0f} standard deviations off",
             )
             for row, r in zip(self.rows, self.residuals, strict=True)
             if abs(r) > OUTLIER
@@ -676,8 +701,8 @@ def _part_of(term: Term, prior: Profile, found: RunInputs, scale: float) -> _Par
 
 
 def _keys_of(rows: Iterable[_Row]) -> Iterator[Key]:
-    for row in rows:
-        for term, variant, factors in row.parts:
+    for shape in {id(row.shape): row.shape for row in rows}.values():
+        for term, variant, factors in shape.parts:
             for name, _ in factors:
                 yield term, variant, name
 
@@ -700,22 +725,22 @@ class _Block(NamedTuple):
 
 def _blocks_of(rows: Sequence[_Row], position: Mapping[Key, int], values: Mapping[Key, float]) -> list[_Block]:
     """The rows by pattern; coefficients without a position are constants at their value."""
-    shaped: dict[tuple[_Part, ...], tuple[tuple[int, ...], tuple[float, ...], float]] = {}
+    shaped: dict[int, tuple[tuple[int, ...], tuple[float, ...], float]] = {}
     patterns: dict[tuple[int, ...], list[tuple[int, tuple[float, ...], float, float]]] = {}
     for index, row in enumerate(rows):
-        shape = shaped.get(row.parts)
-        if shape is None:
+        linear = shaped.get(id(row.shape))
+        if linear is None:
             factors: dict[int, float] = {}
             constant = 0.0
-            for term, variant, entries in row.parts:
+            for term, variant, entries in row.shape.parts:
                 for name, factor in entries:
                     column = position.get((term, variant, name))
                     if column is None:
                         constant += factor * values[term, variant, name]
                     else:
                         factors[column] = factors.get(column, 0.0) + factor
-            shape = shaped[row.parts] = (tuple(factors), tuple(factors.values()), constant)
-        columns, numbers, constant = shape
+            linear = shaped[id(row.shape)] = (tuple(factors), tuple(factors.values()), constant)
+        columns, numbers, constant = linear
         patterns.setdefault(columns, []).append((index, numbers, row.seconds - constant, row.sigma))
     blocks = []
     for columns, members in patterns.items():
@@ -862,8 +887,13 @@ def diff_profiles(
 def digest_of(runs: Iterable[RunRecord]) -> str:
     """SHA-256 of the records, in order."""
     digest = hashlib.sha256()
+    written: dict[tuple[ModelConfig, HardwareConfig, EngineConfig], bytes] = {}
     for run in runs:
-        digest.update(run.model_dump_json().encode())
+        key = (run.model, run.hardware, run.engine)
+        if key not in written:
+            written[key] = hashlib.sha256("\n".join(part.model_dump_json() for part in key).encode()).digest()
+        digest.update(written[key])
+        digest.update(run.model_dump_json(exclude={"model", "hardware", "engine"}).encode())
     return digest.hexdigest()
 
 

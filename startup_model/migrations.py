@@ -12,12 +12,21 @@ from startup_model.errors import ProfileError, shown
 
 __all__ = ["CHANGES_SINCE", "SCHEMA_VERSION", "migrate"]
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 
-CHANGES_SINCE: Mapping[int, str] = {}
+CHANGES_SINCE: Mapping[int, str] = {
+    1: "schema 2 also holds how far formulas miss and what is peculiar to some models, which fits and intervals use; fit the profile again to have them",
+}
 """Schema version of an old file -> what the owner should know about the changes since."""
 
-_STEPS: Mapping[int, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {}
+
+def _from_1(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Schema 2 has deviations and effects of models that schema 1 did not know: they start empty."""
+    empty: dict[str, Any] = {"shape_spread": {}, "misfit": {}, "model_effects": {}, "one_run_spread": 0.0}
+    return empty | dict(data) | {"schema_version": 2, "written_as_schema": 1}
+
+
+_STEPS: Mapping[int, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {1: _from_1}
 """Schema version -> the step to the next one."""
 
 

@@ -113,7 +113,9 @@ class Profile(FrozenModel):
     """Coefficients of one host for one engine version. ``Profile.load(path)``, ``profile.save(path)``,
     ``Profile.reference(name)``."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
+    written_as_schema: Annotated[int, Field(ge=1, lt=SCHEMA_VERSION)] | None = None
+    """Older schema that the profile was first written in; None: the present one."""
     name: Annotated[str, Field(min_length=1, max_length=200)]
     kind: Literal["reference", "calibrated"]
     engine: str

@@ -10,6 +10,7 @@ from startup_model.config.hardware import UNKNOWN_CPU, HardwareConfig
 from startup_model.config.model import ModelConfig
 from startup_model.config.versions import parse_version
 from startup_model.errors import nearest_name
+from startup_model.migrations import CHANGES_SINCE
 from startup_model.phases import Phase
 from startup_model.profile import Profile, Selection, VersionEffect
 from startup_model.sizes.memory import MemoryBudget
@@ -95,8 +96,10 @@ def state_warnings(extras: Mapping[str, float], inputs: Mapping[str, float], har
 
 
 def host_warnings(selection: Selection, hardware: HardwareConfig, engine: EngineConfig) -> Iterator[str]:
-    """Where the profile's host differs from the node in kind."""
-    host = selection.profile.host
+    """Where the profile's host differs from the node in kind, or the profile is an old one."""
+    host, old = selection.profile.host, selection.profile.written_as_schema
+    if old is not None:
+        yield f"profile {selection.profile.name} was written as schema {old}: {CHANGES_SINCE[old]}"
     if hardware.platform != host.platform:
         yield (
             f"no profile was measured on {hardware.platform} ({hardware.gpu}): coefficients of {host.gpu} are borrowed, and what only "

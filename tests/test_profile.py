@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from startup_model import InputFileError, Profile, ProfileError, UnknownNameError, predict
-from startup_model.migrations import SCHEMA_VERSION, migrate
+from startup_model.migrations import CHANGES_SINCE, SCHEMA_VERSION, migrate
 from startup_model.prediction import StartupPrediction
 from startup_model.profile import HeldOut
 
@@ -114,7 +114,21 @@ def test_damaged_files_are_said_in_one_line(tmp_path: Path, content: str) -> Non
 
 def test_migration_leaves_its_argument_alone() -> None:
     data = {"schema_version": 1, "name": "x"}
-    assert migrate(data, "file") == data == {"schema_version": 1, "name": "x"}
+    new = migrate(data, "file")
+    assert data == {"schema_version": 1, "name": "x"}
+    assert new["schema_version"] == SCHEMA_VERSION
+    assert migrate(new, "file") == new
+
+
+def test_a_file_of_the_first_schema_still_gives_the_same_phases() -> None:
+    """A profile as the first schema wrote it: the numbers are the same; what it does not know widens the interval."""
+    old = Profile.load(Path(__file__).parent / "reference" / "profile_schema_1.json")
+    assert old.schema_version == SCHEMA_VERSION
+    assert old.values["weight_load"]["default"]["copy_ratio"] == 1.00093
+    assert set(CHANGES_SINCE) == set(range(1, SCHEMA_VERSION))
+    found = predict("meta-llama/Llama-2-7b-hf", "l40s", profile=old, **STATES)
+    assert found.total_s == pytest.approx(24.0, abs=3.0)
+    assert any("schema 1" in warning for warning in found.warnings)
 
 
 def test_unknown_reference_names_get_the_nearest() -> None:
@@ -152,7 +166,12 @@ def test_a_calibrated_profile_is_only_calibrated_for_its_own_kind_of_host() -> N
 
 def test_a_profile_without_held_out_errors_has_a_wide_interval_all_the_same() -> None:
     mine = REFERENCE.replace(kind="calibrated", held_out=HeldOut(by="model", errors={}))
-    assert spread(predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile=mine, **STATES)) > 1.5
+    own = predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile=mine, **STATES)
+    unknown = predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile=mine.replace(one_run_spread=0.0), **STATES)
+    assert spread(own) > spread(
+        predict("meta-llama/Llama-2-7b-hf", "h100-nvl", profile=REFERENCE.replace(kind="calibrated"), **STATES)
+    )
+    assert spread(unknown) > 1.5
 
 
 def test_the_core_counts_beside_the_version() -> None:

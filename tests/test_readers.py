@@ -395,7 +395,14 @@ def test_our_own_table_is_read_as_it_stands(tmp_path: Path) -> None:
 
     text = files("calibration").joinpath("data/published_runs.csv").read_text(encoding="utf-8")
     runs = read_runs(save(tmp_path, text))
-    assert bare(runs) == [run.replace(facts={}) for run in published_runs()]
+    # Two data sets are labelled hot there, which their load times contradict.
+    as_labelled = [
+        run.replace(facts={}, engine=run.engine.replace(page_cache="hot"))
+        if run.dataset in ("h100nvl_no_torch_compile", "h100nvl_quantization")
+        else run.replace(facts={})
+        for run in published_runs()
+    ]
+    assert bare(runs) == as_labelled
     assert runs_to_csv(runs).splitlines()[0] == text.splitlines()[0]
     written = runs_to_csv(published_runs())
     assert bare(read_runs(save(tmp_path, written))) == list(published_runs())
