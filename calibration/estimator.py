@@ -50,6 +50,7 @@ __all__ = [
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+Indices = NDArray[np.intp]
 Key = tuple[str, str, str]
 """Term, variant, coefficient."""
 
@@ -213,21 +214,27 @@ class _Shape(NamedTuple):
     """Relative deviation that formulas leave: those of the parts, independent of each other."""
 
 
-class _Row(NamedTuple):
-    """One figure of one run."""
+class _Rows(NamedTuple):
+    """The figures of all runs, one a row."""
 
-    run: int
-    shape: _Shape
-    seconds: float
-    sigma: float
+    shapes: tuple[_Shape, ...]
+    run: Indices
+    shape: Indices
+    """Index in ``shapes``."""
+    seconds: Vector
+    sigma: Vector
+
+    def only(self, kept: NDArray[np.bool_]) -> _Rows:
+        """The rows that are marked."""
+        return _Rows(self.shapes, self.run[kept], self.shape[kept], self.seconds[kept], self.sigma[kept])
 
 
 class _Start(NamedTuple):
     """A configuration: the terms behind each phase, and the shapes that rows of it were given so far."""
 
     parts: Mapping[str, tuple[_Part, ...]]
-    shapes: dict[frozenset[str] | str, _Shape]
-    """Phases that a figure holds, or the one that it holds -> shape."""
+    shapes: dict[frozenset[str] | str, int]
+    """Phases that a figure holds, or the one that it holds -> index of the shape."""
 
 
 class _Posterior(NamedTuple):
@@ -264,7 +271,7 @@ class _Fit:
         self.notes: list[RunNote] = []
         self.states: list[RunNote] = []
         self.rows = self._load_states(self._make_rows())
-        if not self.rows:
+        if not len(self.rows.run):
             raise ProfileError("no run has a figure that can be fitted: give runs with phases or wall_s and status ok")
         self.solution: Solution | None = None
         self.posterior: _Posterior | None = None
@@ -283,16 +290,31 @@ class _Fit:
 
     # --- rows ---
 
-    def _make_rows(self) -> list[_Row]:
-        rows: list[_Row] = []
+    def _make_rows(self) -> _Rows:
+        shapes: list[_Shape] = []
         starts: dict[tuple[ModelConfig, HardwareConfig, EngineConfig], _Start] = {}
+        found_runs, found_shapes, found_seconds = [], [], []
         for index, run in enumerate(self.runs):
             key = (run.model, run.hardware, run.engine)
             start = starts.get(key)
             if start is None:
                 start = starts[key] = _Start(self._parts_of(*key), {})
-            rows += self._rows_of(index, run, start)
-        return rows
+            for phases, seconds in self._figures_of(index, run, start):
+                shape = start.shapes.get(phases)
+                if shape is None:
+                    shape = start.shapes[phases] = len(shapes)
+                    shapes.append(self._shape(start, phases))
+                found_runs.append(index)
+                found_shapes.append(shape)
+                found_seconds.append(seconds)
+        of_run, of_shape = np.array(found_runs, dtype=np.intp), np.array(found_shapes, dtype=np.intp)
+        seconds_of = np.array(found_seconds, dtype=float)
+        repetitions = np.sqrt([run.repetitions for run in self.runs])[of_run]
+        resolution = np.array([run.stamp_resolution_s for run in self.runs])[of_run]
+        misfit = np.array([shape.misfit for shape in shapes])[of_shape] if shapes else seconds_of
+        scatter = np.hypot(RELATIVE_SCATTER / repetitions, misfit) * seconds_of
+        sigma = np.hypot(np.hypot(scatter, ABSOLUTE_SCATTER), resolution / (math.sqrt(12.0) * repetitions))
+        return _Rows(tuple(shapes), of_run, of_shape, seconds_of, sigma)
 
     def _parts_of(
         self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
@@ -310,36 +332,26 @@ class _Fit:
                 parts[phase] = (*parts.get(phase, ()), part)
         return parts
 
-    def _rows_of(self, index: int, run: RunRecord, start: _Start) -> Iterator[_Row]:
+    def _figures_of(self, index: int, run: RunRecord, start: _Start) -> Iterator[tuple[frozenset[str] | str, float]]:
+        """The figures of a run: the phase or phases that each holds, and seconds."""
         for name, seconds in run.phases.items():
             if name in start.parts:
-                yield self._row(index, run, self._shape(start, name, name), seconds)
+                yield name, seconds
             elif seconds > run.stamp_resolution_s:
                 self.notes.append(
                     RunNote(index, run.model.name, f"{name} is switched off by the flags, yet measured: left out")
                 )
         for figure in run.sums:
-            shape = self._shape(start, frozenset(figure.phases), "+".join(figure.phases))
-            yield self._row(index, run, shape, figure.seconds)
+            yield frozenset(figure.phases), figure.seconds
         if run.status != "ok":
             self.notes.append(
                 RunNote(index, run.model.name, f"status {run.status}: only the phases that it measured are used")
             )
         elif run.wall_s is not None:
             left = max(run.wall_s - sum(run.phases.values()), 0.0)
-            rest = frozenset(start.parts.keys() - run.phases.keys())
-            yield self._row(index, run, self._shape(start, rest, "rest of wall_s" if run.phases else "wall_s"), left)
+            yield frozenset(start.parts.keys() - run.phases.keys()), left
 
-    @staticmethod
-    def _row(index: int, run: RunRecord, shape: _Shape, seconds: float) -> _Row:
-        scatter = math.hypot(RELATIVE_SCATTER / math.sqrt(run.repetitions), shape.misfit) * seconds
-        resolution = run.stamp_resolution_s / math.sqrt(12.0 * run.repetitions)
-        return _Row(index, shape, seconds, math.hypot(scatter, ABSOLUTE_SCATTER, resolution))
-
-    def _shape(self, start: _Start, phases: frozenset[str] | str, label: str) -> _Shape:
-        shape = start.shapes.get(phases)
-        if shape is not None:
-            return shape
+    def _shape(self, start: _Start, phases: frozenset[str] | str) -> _Shape:
         held = {phases} if isinstance(phases, str) else phases
         parts = [part for phase, found in start.parts.items() if phase in held for part in found]
         seconds = [
@@ -352,34 +364,35 @@ class _Fit:
             for (term, _, _), part in zip(parts, seconds, strict=True)
         ]
         misfit = math.hypot(*misfits) / expected if expected > 0 else RELATIVE_SCATTER
-        shape = start.shapes[phases] = _Shape(label, tuple(parts), expected, misfit)
-        return shape
+        label = phases if isinstance(phases, str) else "+".join(phase for phase in start.parts if phase in held)
+        return _Shape(label, tuple(parts), expected, misfit)
 
-    def _load_states(self, rows: list[_Row]) -> list[_Row]:
+    def _load_states(self, rows: _Rows) -> _Rows:
         """Infer the state of loads of unknown state, from the lower edge of their times; leave out those read from storage."""
-        loads = [row for row in rows if row.shape.label == Phase.WEIGHT_LOAD.value]
-        unknown = [row for row in loads if self.runs[row.run].engine.page_cache == "unknown"]
-        if not unknown:
+        is_load = np.array(
+            [shape.label == Phase.WEIGHT_LOAD.value and shape.expected > 0 for shape in rows.shapes], dtype=bool
+        )
+        loads = np.flatnonzero(is_load[rows.shape]) if len(rows.shapes) else rows.shape
+        states = np.array([self.runs[run].engine.page_cache for run in rows.run[loads]], dtype=str)
+        unknown = loads[states == "unknown"]
+        if not len(unknown):
             return rows
-        known = [row.seconds / row.shape.expected for row in loads if self.runs[row.run].engine.page_cache == "hot"]
-        ratios = np.sort([row.seconds / row.shape.expected for row in unknown])
-        if known:
-            edge = float(np.median(known))
+        ratios = rows.seconds / np.array([shape.expected or 1.0 for shape in rows.shapes])[rows.shape]
+        if (states == "hot").any():
+            edge = float(np.median(ratios[loads[states == "hot"]]))
         else:
-            lowest = float(ratios[max(0, math.ceil(0.1 * len(ratios)) - 1)])
-            edge = float(np.median(ratios[ratios <= lowest * DISK_RATIO]))
-        out = set()
+            ordered = np.sort(ratios[unknown])
+            lowest = float(ordered[max(0, math.ceil(0.1 * len(ordered)) - 1)])
+            edge = float(np.median(ordered[ordered <= lowest * DISK_RATIO]))
+        kept = np.ones(len(rows.run), dtype=bool)
         for row in unknown:
-            run = self.runs[row.run]
-            ratio = row.seconds / (edge * row.shape.expected)
-            if ratio <= DISK_RATIO:
-                self.states.append(RunNote(row.run, run.model.name, f"hot ({ratio:.2f} of the hot line)"))
-            else:
-                out.add(id(row))
-                self.states.append(
-                    RunNote(row.run, run.model.name, f"read from storage in part ({ratio:.2f} times the hot line)")
-                )
-        return [row for row in rows if id(row) not in out]
+            run, ratio = int(rows.run[row]), float(ratios[row]) / edge
+            kept[row] = ratio <= DISK_RATIO
+            found = f"hot ({ratio:.2f} of the hot line)"
+            if not kept[row]:
+                found = f"read from storage in part ({ratio:.2f} times the hot line)"
+            self.states.append(RunNote(run, self.runs[run].model.name, found))
+        return rows.only(kept)
 
     # --- solving ---
 
@@ -435,7 +448,7 @@ class _Fit:
             if spread[i] < 0.7 * before[i]:
                 self.fitted.add(key)
         self._carry_scales(groups, self.solution.values[: len(groups)], set(keys))
-        self.residuals = _row_residuals(blocks, values, len(self.rows))
+        self.residuals = _row_residuals(blocks, values, len(self.rows.run))
 
     def _carry_scales(self, groups: Sequence[str], scales: Vector, touched: set[Key]) -> None:
         """Variants that no run had move with the scale of their phase."""
@@ -483,7 +496,7 @@ class _Fit:
                 self.fitted.add(key)
         keys = list(dict.fromkeys(_keys_of(self.rows)))
         blocks = _blocks_of(self.rows, {key: i for i, key in enumerate(keys)}, self.values)
-        self.residuals = _row_residuals(blocks, np.array([self.values[key] for key in keys]), len(self.rows))
+        self.residuals = _row_residuals(blocks, np.array([self.values[key] for key in keys]), len(self.rows.run))
 
     def sensitivity(
         self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
@@ -575,17 +588,15 @@ class _Fit:
         asked = list(dict.fromkeys(_keys_of(self.rows)))
         bounds = self.solution is not None and bool(self.solution.at_bound.any())
         versions = {run.engine.version or self.prior.engine_version for run in self.runs}
-        outliers = tuple(
-            RunNote(
-                row.run,
-                self.runs[row.run].model.name,
-                f"{row.shape.label} = {row.seconds:.3g} s, {abs(r):.0f} standard deviations off",
+        outliers = []
+        for row in np.flatnonzero(np.abs(self.residuals) > OUTLIER):
+            run, label = int(self.rows.run[row]), self.rows.shapes[self.rows.shape[row]].label
+            seconds, off = self.rows.seconds[row], abs(self.residuals[row])
+            outliers.append(
+                RunNote(run, self.runs[run].model.name, f"{label} = {seconds:.3g} s, {off:.0f} standard deviations off")
             )
-            for row, r in zip(self.rows, self.residuals, strict=True)
-            if abs(r) > OUTLIER
-        )
         return FitReport(
-            runs_used=len({row.run for row in self.rows}),
+            runs_used=len(np.unique(self.rows.run)),
             groups=groups,
             converged=self.solution is None or self.solution.converged,
             at_bound=bounds,
@@ -594,7 +605,7 @@ class _Fit:
             ),
             too_few_groups=groups < ENOUGH_GROUPS,
             page_cache_mixed=len({note.note.split(maxsplit=1)[0] for note in self.states}) > 1,
-            outliers=outliers,
+            outliers=tuple(outliers),
             version_mismatch=versions != {self.prior.engine_version},
             page_cache=tuple(self.states),
             set_aside=tuple(self.notes),
@@ -700,9 +711,9 @@ def _part_of(term: Term, prior: Profile, found: RunInputs, scale: float) -> _Par
     return term.set_name, variant, tuple((name, factor) for name, factor in factors.items() if factor)
 
 
-def _keys_of(rows: Iterable[_Row]) -> Iterator[Key]:
-    for shape in {id(row.shape): row.shape for row in rows}.values():
-        for term, variant, factors in shape.parts:
+def _keys_of(rows: _Rows) -> Iterator[Key]:
+    for index in np.unique(rows.shape):
+        for term, variant, factors in rows.shapes[index].parts:
             for name, _ in factors:
                 yield term, variant, name
 
@@ -716,38 +727,49 @@ def _group(key: Key) -> str:
 class _Block(NamedTuple):
     """Rows that involve the same coefficients."""
 
-    columns: NDArray[np.intp]
-    rows: NDArray[np.intp]
+    columns: Indices
+    rows: Indices
     matrix: Matrix
     """Factors over standard deviations."""
     target: Vector
 
 
-def _blocks_of(rows: Sequence[_Row], position: Mapping[Key, int], values: Mapping[Key, float]) -> list[_Block]:
+def _blocks_of(rows: _Rows, position: Mapping[Key, int], values: Mapping[Key, float]) -> list[_Block]:
     """The rows by pattern; coefficients without a position are constants at their value."""
-    shaped: dict[int, tuple[tuple[int, ...], tuple[float, ...], float]] = {}
-    patterns: dict[tuple[int, ...], list[tuple[int, tuple[float, ...], float, float]]] = {}
-    for index, row in enumerate(rows):
-        linear = shaped.get(id(row.shape))
-        if linear is None:
-            factors: dict[int, float] = {}
-            constant = 0.0
-            for term, variant, entries in row.shape.parts:
-                for name, factor in entries:
-                    column = position.get((term, variant, name))
-                    if column is None:
-                        constant += factor * values[term, variant, name]
-                    else:
-                        factors[column] = factors.get(column, 0.0) + factor
-            linear = shaped[id(row.shape)] = (tuple(factors), tuple(factors.values()), constant)
-        columns, numbers, constant = linear
-        patterns.setdefault(columns, []).append((index, numbers, row.seconds - constant, row.sigma))
+    patterns: dict[tuple[int, ...], list[int]] = {}
+    factors_of: list[dict[int, float]] = []
+    constants = np.zeros(len(rows.shapes))
+    for index, shape in enumerate(rows.shapes):
+        factors: dict[int, float] = {}
+        for term, variant, entries in shape.parts:
+            for name, factor in entries:
+                column = position.get((term, variant, name))
+                if column is None:
+                    constants[index] += factor * values[term, variant, name]
+                else:
+                    factors[column] = factors.get(column, 0.0) + factor
+        factors_of.append(factors)
+        patterns.setdefault(tuple(sorted(factors)), []).append(index)
+    pattern_of = np.zeros(len(rows.shapes), dtype=np.intp)
+    for number, members in enumerate(patterns.values()):
+        pattern_of[members] = number
+    order = np.argsort(pattern_of[rows.shape], kind="stable")
+    ends = np.cumsum(np.bincount(pattern_of[rows.shape], minlength=len(patterns)))
     blocks = []
-    for columns, members in patterns.items():
-        indices, numbers, targets, sigmas = zip(*members, strict=True)
-        sigma = np.array(sigmas)
-        matrix = np.array(numbers, dtype=float).reshape(len(members), len(columns)) / sigma[:, None]
-        blocks.append(_Block(np.array(columns, dtype=np.intp), np.array(indices), matrix, np.array(targets) / sigma))
+    for columns, members, indices in zip(patterns, patterns.values(), np.split(order, ends[:-1]), strict=True):
+        table = np.zeros((len(rows.shapes), len(columns)))
+        table[members] = np.reshape(
+            [[factors_of[m][c] for c in columns] for m in members], (len(members), len(columns))
+        )
+        of, sigma = rows.shape[indices], rows.sigma[indices]
+        blocks.append(
+            _Block(
+                np.array(columns, dtype=np.intp),
+                indices,
+                table[of] / sigma[:, None],
+                (rows.seconds[indices] - constants[of]) / sigma,
+            )
+        )
     return blocks
 
 
