@@ -46,13 +46,16 @@ def calibrate_command(
     hardware: HardwareOption = None,
     prior: PriorOption = "nearest",
     dataset: DatasetOption = None,
+    allow_mixed_hosts: Annotated[
+        bool, typer.Option("--allow-mixed-hosts", help="Fit runs of several hosts as if they were one.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fit the profile of a host from profiled runs: one is enough to begin with."""
     from calibration.estimator import calibrate
 
     records = _read(runs, hardware, dataset)
-    done = calibrate(records, _prior(prior), name=name)
+    done = calibrate(records, _prior(prior), name=name, allow_mixed_hosts=allow_mixed_hosts)
     done.profile.save(out)
     if as_json:
         report = done.report._asdict() | {"next_runs": [run._asdict() for run in done.next_runs]}

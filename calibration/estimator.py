@@ -235,18 +235,20 @@ class _Start(NamedTuple):
     parts: Mapping[str, tuple[_Part, ...]]
     shapes: dict[frozenset[str] | str, int]
     """Phases that a figure holds, or the one that it holds -> index of the shape."""
+    measured: dict[tuple[object, ...], int]
+    """Figures of a run -> the first run that had them."""
 
 
 class _Posterior(NamedTuple):
     """What is known after the fit, in the parameters of the estimator."""
 
     keys: tuple[Key, ...]
+    groups: tuple[str, ...]
+    """Scales: the first parameters; one deviation for each of ``keys`` follows."""
     basis: Matrix
     """Parameters -> logarithms of the coefficients."""
     covariance: Matrix
     """Of the parameters."""
-    values: Vector
-    """Coefficients, in the order of ``keys``."""
 
 
 class RunSuggestion(NamedTuple):
@@ -270,6 +272,7 @@ class _Fit:
         self.host = host
         self.notes: list[RunNote] = []
         self.states: list[RunNote] = []
+        self.duplicates: set[int] = set()
         self.rows = self._load_states(self._make_rows())
         if not len(self.rows.run):
             raise ProfileError("no run has a figure that can be fitted: give runs with phases or wall_s and status ok")
@@ -298,7 +301,14 @@ class _Fit:
             key = (run.model, run.hardware, run.engine)
             start = starts.get(key)
             if start is None:
-                start = starts[key] = _Start(self._parts_of(*key), {})
+                start = starts[key] = _Start(self.parts_of(*key), {}, {})
+            first = start.measured.setdefault((run.status, run.wall_s, run.sums, *run.phases.items()), index)
+            if first != index:
+                self.duplicates.add(index)
+                self.notes.append(
+                    RunNote(index, run.model.name, f"every figure is that of run {first}: it counts once")
+                )
+                continue
             for phases, seconds in self._figures_of(index, run, start):
                 shape = start.shapes.get(phases)
                 if shape is None:
@@ -316,7 +326,7 @@ class _Fit:
         sigma = np.hypot(np.hypot(scatter, ABSOLUTE_SCATTER), resolution / (math.sqrt(12.0) * repetitions))
         return _Rows(tuple(shapes), of_run, of_shape, seconds_of, sigma)
 
-    def _parts_of(
+    def parts_of(
         self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
     ) -> dict[str, tuple[_Part, ...]]:
         """Phase -> the terms behind it, for a start with this configuration."""
@@ -349,6 +359,10 @@ class _Fit:
             )
         elif run.wall_s is not None:
             left = max(run.wall_s - sum(run.phases.values()), 0.0)
+            if run.engine.page_cache == "unknown" and start.parts.keys() - run.phases.keys() >= {
+                Phase.WEIGHT_LOAD.value
+            }:
+                self.states.append(RunNote(index, run.model.name, "hot, as its load was not measured by itself"))
             yield frozenset(start.parts.keys() - run.phases.keys()), left
 
     def _shape(self, start: _Start, phases: frozenset[str] | str) -> _Shape:
@@ -438,7 +452,7 @@ class _Fit:
         slopes = jacobian(self.solution.values)
         # The posterior in its own units: residuals are standard deviations already.
         precision = slopes.T @ slopes
-        self.posterior = _Posterior(tuple(keys), basis, np.asarray(np.linalg.inv(precision)), values)
+        self.posterior = _Posterior(tuple(keys), tuple(groups), basis, np.asarray(np.linalg.inv(precision)))
         covariance = basis @ self.posterior.covariance @ basis.T
         spread = np.sqrt(np.diag(covariance))
         before = np.sqrt(np.diag(basis @ np.diag(widths**2) @ basis.T))
@@ -475,17 +489,21 @@ class _Fit:
 
     def _fit_alone(self) -> None:
         """Robust non-negative least squares on the phases that were measured, without a prior."""
-        measured = [run for run in self.runs if run.status == "ok" or run.phases]
-        dropped = {(note.run) for note in self.states if not note.note.startswith("hot")}
+        measured = {
+            index: run
+            for index, run in enumerate(self.runs)
+            if index not in self.duplicates and (run.status == "ok" or run.phases)
+        }
+        from_storage = {note.run for note in self.states if not note.note.startswith("hot")}
         observations = []
         variants = {term: frozenset(v) - {"default"} for term, v in self.prior.coefficients.items()}
-        for index, run in enumerate(measured):
+        for index, run in measured.items():
             observations += [
                 observation
                 for observation in observe(run, self.host.numbers, variants)
-                if not (observation.term.name == "weight_load" and index in dropped)
+                if not (observation.term.name == "weight_load" and index in from_storage)
             ]
-        fit = fit_host(observations, frozenset(run.dataset for run in measured))
+        fit = fit_host(observations, frozenset(run.dataset for run in measured.values()))
         for (term, variant), entry in fit.sets.items():
             for name, value in entry.values.items():
                 key = (term, variant, name)
@@ -498,18 +516,33 @@ class _Fit:
         blocks = _blocks_of(self.rows, {key: i for i, key in enumerate(keys)}, self.values)
         self.residuals = _row_residuals(blocks, np.array([self.values[key] for key in keys]), len(self.rows.run))
 
-    def sensitivity(
-        self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
-    ) -> tuple[Matrix, Vector, float]:
-        """Derivatives of each phase of a start in the parameters [s], the deviation its measurement would have [s], and the total."""
-        if self.posterior is None:
+    def knowledge_of(self, keys: Iterable[Key]) -> _Posterior:
+        """The posterior, with coefficients that no run has touched at their prior width."""
+        known = self.posterior
+        if known is None:
             raise ProfileError("a fit without a prior does not say what it does not know")
-        position = {key: i for i, key in enumerate(self.posterior.keys)}
+        new = [key for key in dict.fromkeys(keys) if key not in set(known.keys) and self.values[key] > 0]
+        new_groups = list(dict.fromkeys(group for key in new if (group := _group(key)) not in known.groups))
+        widths = [*map(self._scale_width, new_groups), *map(self._deviation_width, new)]
+        rows, columns = known.basis.shape
+        basis = np.zeros((rows + len(new), columns + len(widths)))
+        basis[:rows, :columns] = known.basis
+        for i, key in enumerate(new):
+            group = _group(key)
+            scale = columns + new_groups.index(group) if group in new_groups else known.groups.index(group)
+            basis[rows + i, [scale, columns + len(new_groups) + i]] = 1.0
+        covariance = np.diag(np.square([*np.zeros(columns), *widths]))
+        covariance[:columns, :columns] = known.covariance
+        return _Posterior((*known.keys, *new), (*known.groups, *new_groups), basis, covariance)
+
+    def sensitivity(self, parts: Mapping[str, Sequence[_Part]], known: _Posterior) -> tuple[Matrix, Vector, float]:
+        """Derivatives of each phase of a start in the parameters [s], the deviation its measurement would have [s], and the total."""
+        position = {key: i for i, key in enumerate(known.keys)}
         rows, sigmas, total = [], [], 0.0
-        for phase, parts in self._parts_of(model, hardware, engine).items():
+        for phase, found in parts.items():
             slopes = np.zeros(len(position))
             seconds = 0.0
-            for term, variant, factors in parts:
+            for term, variant, factors in found:
                 for name, factor in factors:
                     share = factor * self.values[term, variant, name]
                     seconds += share
@@ -517,7 +550,7 @@ class _Fit:
                         slopes[position[term, variant, name]] += share
             total += seconds
             misfit = self.prior.misfit.get(phase, RELATIVE_SCATTER)
-            rows.append(slopes @ self.posterior.basis)
+            rows.append(slopes @ known.basis)
             sigmas.append(math.hypot(math.hypot(RELATIVE_SCATTER, misfit) * seconds, ABSOLUTE_SCATTER))
         return np.stack(rows), np.array(sigmas), total
 
@@ -635,8 +668,7 @@ def suggest_runs(fit: _Fit, most: int = 3) -> tuple[RunSuggestion, ...]:
     A run with rows J adds J'J to the precision; what counts is the mean of g' (precision + J'J)^-1 g over targets, g the derivative of the
     logarithm of a target's total.
     """
-    posterior = fit.posterior
-    if posterior is None:
+    if fit.posterior is None:
         return ()
     hardware, base = fit.runs[0].hardware, fit.runs[0].engine
     states = [(page, cache) for page in ("hot", "cold") for cache in ("warm", "cold")]
@@ -650,18 +682,20 @@ def suggest_runs(fit: _Fit, most: int = 3) -> tuple[RunSuggestion, ...]:
             except ConfigError:
                 continue
             if fits:
-                starts.append((name, page, cache, fit.sensitivity(model, hardware, engine)))
+                starts.append((name, page, cache, fit.parts_of(model, hardware, engine)))
     if not starts:
         return ()
-    targets = np.stack([rows.sum(axis=0) / rows_total for *_, (rows, _, rows_total) in starts])
+    known = fit.knowledge_of(key for *_, parts in starts for found in parts.values() for key in _keys_of_parts(found))
+    effects = [fit.sensitivity(parts, known) for *_, parts in starts]
+    targets = np.stack([rows.sum(axis=0) / total for rows, _, total in effects])
 
     def spread(covariance: Matrix) -> float:
         return float(np.sqrt(np.mean(np.einsum("ti,ij,tj->t", targets, covariance, targets))))
 
-    now = spread(posterior.covariance)
-    precision = np.linalg.inv(posterior.covariance)
+    now = spread(known.covariance)
+    precision = np.linalg.inv(known.covariance)
     found = []
-    for name, page, cache, (rows, sigmas, _) in starts:
+    for (name, page, cache, _), (rows, sigmas, _) in zip(starts, effects, strict=True):
         weighted = rows / sigmas[:, None]
         then = spread(np.asarray(np.linalg.inv(precision + weighted.T @ weighted)))
         found.append(RunSuggestion(name, page, cache, now, then))
@@ -713,9 +747,13 @@ def _part_of(term: Term, prior: Profile, found: RunInputs, scale: float) -> _Par
 
 def _keys_of(rows: _Rows) -> Iterator[Key]:
     for index in np.unique(rows.shape):
-        for term, variant, factors in rows.shapes[index].parts:
-            for name, _ in factors:
-                yield term, variant, name
+        yield from _keys_of_parts(rows.shapes[index].parts)
+
+
+def _keys_of_parts(parts: Iterable[_Part]) -> Iterator[Key]:
+    for term, variant, factors in parts:
+        for name, _ in factors:
+            yield term, variant, name
 
 
 def _group(key: Key) -> str:
@@ -838,7 +876,10 @@ def _check_hosts(runs: Sequence[RunRecord], allow_mixed_hosts: bool) -> None:
     if len(hosts) > 1 and not allow_mixed_hosts:
         shown = "; ".join(" ".join(part for part in host if part) for host in hosts)
         raise ConfigError(
-            "runs", f"{len(hosts)} hosts", f"one profile is of one host, these are of: {shown}", "fit each by itself"
+            "runs",
+            f"{len(hosts)} hosts",
+            f"one profile is of one host, these are of: {shown}",
+            "fit each by itself, or allow mixed hosts",
         )
 
 
