@@ -104,7 +104,7 @@ class FitReport(NamedTuple):
     at_bound: bool
     """True: a scale ran into its bound (a factor of 1000); the figures or their units are wrong."""
     not_identifiable: tuple[str, ...]
-    """Coefficients that the runs say nothing about: they stay at the prior. More kinds of runs would fix them."""
+    """Coefficients that the runs do not tell apart: they stay at the prior, or move with their phase. More kinds of runs would fix them."""
     too_few_groups: bool
     """True: fewer models than an interval of held-out errors needs; profile more models."""
     page_cache_mixed: bool
@@ -134,7 +134,9 @@ class FitReport(NamedTuple):
                 f"fewer than {ENOUGH_GROUPS} models: the interval rests on the spread between reference hosts; profile more models"
             )
         if self.not_identifiable:
-            lines.append(f"not told apart by these runs, kept at the prior: {', '.join(self.not_identifiable)}")
+            lines.append(
+                f"not told apart by these runs, in the prior's proportions: {', '.join(self.not_identifiable)}"
+            )
         if self.page_cache_mixed:
             lines.append("page-cache states are mixed: say hot or cold run by run, or make them so before the start")
         if self.version_mismatch:

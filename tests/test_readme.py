@@ -20,6 +20,14 @@ COMMANDS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands run, one after the other: files that they write do not belong to the project."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    return folder
+
+
 def test_the_python_block_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
@@ -27,12 +35,12 @@ def test_the_python_block_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_the_commands_run(line: str) -> None:
+def test_the_commands_run(line: str, folder: Path) -> None:
     for command in line.split(";"):
         arguments = shlex.split(command)[1:]
         done = subprocess.run(
             [sys.executable, "-m", "startup_model", *arguments],
-            cwd=ROOT,
+            cwd=folder,
             capture_output=True,
             text=True,
             timeout=60,
