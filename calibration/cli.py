@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,7 +96,10 @@ def validate_command(
         _print_json(totals | {"per_phase": phases, "baselines": dict(report.baselines), "runs": len(report.rows)})
         return
     typer.echo(report.table())
-    typer.echo(f"R2 {report.r2:.3f}; {report.coverage:.0%} of totals within their 90% interval")
+    explained = "" if math.isnan(report.r2) else f"R2 {report.r2:.3f}; "
+    typer.echo(f"{explained}{report.coverage:.0%} of totals within their 90% interval")
+    if report.by_profile:
+        typer.echo("the profile as it is: errors on runs that it was fitted on say little about other models")
     for name, errors in report.per_phase.items():
         typer.echo(f"  {name:20s} mean {errors.mape:7.2%}  largest {errors.max_error:7.2%}  {errors.runs} runs")
 
@@ -122,7 +126,14 @@ def _prior(text: str) -> Any:
 
 
 def _print_json(data: Any) -> None:
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, default=list) + "\n")
+    sys.stdout.write(json.dumps(_finite(data), indent=2, ensure_ascii=False, default=list, allow_nan=False) + "\n")
+
+
+def _finite(data: Any) -> Any:
+    """The same with null for what is no number, which JSON does not have."""
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _print_calibration(done: Calibration, out: Path) -> None:

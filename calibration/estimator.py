@@ -123,7 +123,7 @@ class FitReport(NamedTuple):
     def text(self) -> str:
         """The report in words, one line a finding."""
         lines = [
-            f"{self.runs_used} runs of {self.groups} models; residuals {self.residual_rms:.2f} standard deviations"
+            f"runs: {self.runs_used}, models: {self.groups}; residuals {self.residual_rms:.2f} standard deviations"
         ]
         if not self.converged:
             lines.append("the solver did not converge: look for runs that contradict each other")

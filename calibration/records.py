@@ -44,7 +44,8 @@ class PhaseSum(FrozenModel):
 
 
 class RunRecord(FrozenModel):
-    """One measured start-up, or the mean of several repetitions. Seconds throughout; what was not measured is absent.
+    """One measured start-up, or the mean of several repetitions. Seconds throughout; what was not measured is absent. A start
+    that failed may have measured nothing at all.
 
     Raises ConfigError for an unknown phase, phases that sum to more than the wall time, or figures in milliseconds.
     """
@@ -78,7 +79,7 @@ class RunRecord(FrozenModel):
     def _check(self) -> Self:
         for name in self.phases:
             _known_phase(name)
-        if not self.phases and not self.sums and self.wall_s is None:
+        if self.status == "ok" and not self.phases and not self.sums and self.wall_s is None:
             raise ConfigError("phases", "{}", "the record measures nothing", "give phases, sums or wall_s")
         total = sum(self.phases.values())
         slack = self.stamp_resolution_s * (len(self.phases) + 1)

@@ -67,6 +67,8 @@ class HeldOutReport(NamedTuple):
     rows: tuple[HeldOutRow, ...]
     baselines: Mapping[str, float] = {}
     """Predictor -> mean absolute relative error of totals, left out the same way."""
+    by_profile: bool = False
+    """True: a profile as it is was judged; it may have seen the runs."""
 
     @property
     def mape(self) -> float:
@@ -101,7 +103,7 @@ class HeldOutReport(NamedTuple):
 
     def table(self) -> str:
         """The rows as text, one a line, with the mean, the worst and the baselines below."""
-        lines = [f"{'left out':32s} {'measured':>10s} {'predicted':>10s} {'error':>8s}"]
+        lines = [f"{'model' if self.by_profile else 'left out':32s} {'measured':>10s} {'predicted':>10s} {'error':>8s}"]
         lines += [f"{r.group[:32]:32s} {r.measured_s:9.2f}s {r.predicted_s:9.2f}s {r.error:+8.2%}" for r in self.rows]
         lines.append(f"mean absolute error {self.mape:.2%}, worst {self.worst.error:+.2%} ({self.worst.group})")
         lines += [f"{name}: {error:.2%}" for name, error in self.baselines.items()]
@@ -167,7 +169,7 @@ def judge(runs: Sequence[RunRecord], profile: Profile, *, level: float = 0.9) ->
     usable = [run for run in runs if run.wall_s is not None and run.status == "ok"]
     if not usable:
         raise ConfigError("runs", "none", "no run has a wall time and status ok", "give some")
-    return HeldOutReport(tuple(_row(run, run.model.name, profile, level) for run in usable))
+    return HeldOutReport(tuple(_row(run, run.model.name, profile, level) for run in usable), by_profile=True)
 
 
 def _wall(run: RunRecord) -> float:

@@ -16,6 +16,7 @@ from calibration.published import published_runs
 from calibration.readers import write_runs
 from startup_model import Profile, predict
 
+RUNS = Path(__file__).parent.parent / "examples" / "runs"
 TABLE = str(files("calibration").joinpath("data/published_runs.csv"))
 
 
@@ -104,3 +105,9 @@ def test_a_run_that_is_given_twice_counts_once(tmp_path: Path) -> None:
     assert "every figure is that of run 0: it counts once" in text
     assert "counts once" not in once
     assert Profile.load(out).values == Profile.load(tmp_path / "once.json").values
+
+
+def test_what_is_no_number_is_null_in_json() -> None:
+    text = run(["validate", str(RUNS / "l40s.yaml"), "--profile", "l40s-epyc-9354", "--json"])
+    data = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert data["r2"] is None
