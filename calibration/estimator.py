@@ -63,8 +63,9 @@ SMALL_SAMPLE = 1.78
 MOST_FOLDS = 12
 """Groups that are left out one at a time within a fit; more are left out in as many folds."""
 
-DISK_RATIO = 1.12
-"""A load of unknown state counts as read from storage when it takes longer than from the page cache by more than this factor."""
+DISK_DEVIATIONS = 1.645
+"""A load of unknown state counts as read from storage when it is longer than from the page cache by more than so many standard deviations
+of loads (one in twenty loads from the page cache is)."""
 
 CONTRADICTION = 10.0
 """Two runs of one configuration that differ by this factor contradict each other."""
@@ -393,17 +394,18 @@ class _Fit:
         unknown = loads[states == "unknown"]
         if not len(unknown):
             return rows
+        limit = 1.0 + DISK_DEVIATIONS * self.prior.misfit.get(Phase.WEIGHT_LOAD.value, RELATIVE_SCATTER)
         ratios = rows.seconds / np.array([shape.expected or 1.0 for shape in rows.shapes])[rows.shape]
         if (states == "hot").any():
             edge = float(np.median(ratios[loads[states == "hot"]]))
         else:
             ordered = np.sort(ratios[unknown])
             lowest = float(ordered[max(0, math.ceil(0.1 * len(ordered)) - 1)])
-            edge = float(np.median(ordered[ordered <= lowest * DISK_RATIO]))
+            edge = float(np.median(ordered[ordered <= lowest * limit]))
         kept = np.ones(len(rows.run), dtype=bool)
         for row in unknown:
             run, ratio = int(rows.run[row]), float(ratios[row]) / edge
-            kept[row] = ratio <= DISK_RATIO
+            kept[row] = ratio <= limit
             found = f"hot ({ratio:.2f} of the hot line)"
             if not kept[row]:
                 found = f"read from storage in part ({ratio:.2f} times the hot line)"
