@@ -70,7 +70,10 @@ def validate_command(
     profile: Annotated[
         str | None, typer.Option("--profile", help="Judge this profile as it is, instead of fitting anew.")
     ] = None,
-    by: Annotated[str, typer.Option("--by", help="What is left out: model or host.")] = "model",
+    by: Annotated[
+        str,
+        typer.Option("--by", help="What is left out: model, host, dataset, or an engine setting such as quantization."),
+    ] = "model",
     hardware: HardwareOption = None,
     prior: PriorOption = "nearest",
     dataset: DatasetOption = None,
@@ -80,15 +83,13 @@ def validate_command(
     from calibration.validate import cross_validate, judge
 
     records = _read(runs, hardware, dataset)
-    if by not in ("model", "host"):
-        raise ConfigError("--by", by, "it should be model or host", "say which")
     given = _prior(profile) if profile is not None else None
     if profile is not None and (given is None or given == "none"):
         raise ConfigError("--profile", profile, "it is no profile", "give a file or the name of a reference")
     report = (
         judge(records, given)
         if given is not None and given != "none"
-        else cross_validate(records, by, prior=_prior(prior))  # type: ignore[arg-type]
+        else cross_validate(records, by, prior=_prior(prior))
     )
     if as_json:
         phases = {name: errors._asdict() for name, errors in report.per_phase.items()}
@@ -114,7 +115,9 @@ def _read(paths: Sequence[Path], hardware: str | None, dataset: str | None) -> l
         known = sorted({record.dataset for record in records})
         records = [record for record in records if record.dataset == dataset]
         if not records:
-            raise ConfigError("--dataset", dataset, "no run has it", f"known: {', '.join(known)}")
+            raise ConfigError(
+                "--dataset", dataset, "no run has it", f"known: {', '.join(filter(None, known)) or 'none'}"
+            )
     return records
 
 

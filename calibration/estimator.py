@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from startup_model.config.hardware import STORAGE_DEFAULTS, HardwareConfig
 from startup_model.config.model import ModelConfig
 from startup_model.config.versions import Version
 from startup_model.errors import ConfigError, ProfileError, StartupModelError
-from startup_model.model import ENOUGH_GROUPS, predict
+from startup_model.model import ENOUGH_GROUPS, ProfileLike, as_profile, predict
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.pipelines import Step, find_pipeline, steps_of
 from startup_model.profile import CoefficientValue, HeldOut, Host, Profile, Provenance, select_reference
@@ -69,6 +69,12 @@ of loads (one in twenty loads from the page cache is)."""
 
 CONTRADICTION = 10.0
 """Two runs of one configuration that differ by this factor contradict each other."""
+
+FAR_WIDTHS = 1.645
+"""The median of the runs refutes the prior of a scale that it leaves by more than so many widths (one host in ten does)."""
+
+MILLISECONDS = 300.0
+"""Runs that take so many times what the prior has, phase by phase, were given in milliseconds."""
 
 MOST_ROUNDS = 60
 """Rounds of the robust weights; a dozen is usual."""
@@ -118,6 +124,8 @@ class FitReport(NamedTuple):
     """State that was inferred for each load whose state was unknown."""
     set_aside: tuple[RunNote, ...]
     """Runs, or parts of them, that could not be used."""
+    far_from_prior: tuple[str, ...]
+    """Phases that take much more or less than on the prior's host; check the units and whether something else ran."""
     residual_rms: float
     """Root mean square of the residuals, in units of their standard deviations: about 1 when the widths are right."""
 
@@ -144,6 +152,7 @@ class FitReport(NamedTuple):
             lines.append(
                 "engine versions differ: effects of versions are taken from the prior; fit one version at a time if you can"
             )
+        lines += [f"unlike the prior: {words}" for words in self.far_from_prior]
         for title, notes in (
             ("page cache", self.page_cache),
             ("outlier", self.outliers),
@@ -163,15 +172,15 @@ class Calibration(NamedTuple):
 
 
 def fit_profile(
-    runs: Sequence[RunRecord], prior: Profile | Literal["none"] | None = None, *, name: str = "host"
+    runs: Iterable[RunRecord], prior: ProfileLike | Literal["none"] | None = None, *, name: str = "host"
 ) -> Profile:
     """The profile of the host that the runs were made on; see ``calibrate``."""
     return calibrate(runs, prior, name=name).profile
 
 
 def calibrate(
-    runs: Sequence[RunRecord],
-    prior: Profile | Literal["none"] | None = None,
+    runs: Iterable[RunRecord],
+    prior: ProfileLike | Literal["none"] | None = None,
     *,
     name: str = "host",
     allow_mixed_hosts: bool = False,
@@ -179,18 +188,21 @@ def calibrate(
 ) -> Calibration:
     """Fit the profile of a host.
 
-    prior: a Profile; None: the reference nearest to the runs; ``"none"``: the runs alone, by robust non-negative least squares (they
+    prior: a Profile, its file or name; None: the reference nearest to the runs; ``"none"``: the runs alone, by robust non-negative least squares (they
     must then tell all coefficients apart that they need). held_out: also leave every model out once, for the interval. Without runs, the
     prior itself is returned. Raises ConfigError for runs of several hosts (unless allowed), runs that contradict each other by a factor of ten, or
     no usable run; ProfileError when nothing is left to fit.
     """
+    runs = _as_runs(runs)
+    if prior is not None and prior != "none":
+        prior = as_profile(prior)
     if not runs:
         if not isinstance(prior, Profile):
             raise ConfigError("runs", "none", "without runs a prior is needed", "give prior = a Profile, or runs")
         return Calibration(prior, _empty_report())
     _check_hosts(runs, allow_mixed_hosts)
     _check_contradictions(runs)
-    base = _prior_of(runs) if prior is None or prior == "none" else prior
+    base = prior if isinstance(prior, Profile) else _prior_of(runs)
     host = host_of_runs(runs, base)
     state = _Fit(runs, base, host, use_prior=prior != "none")
     profile = state.profile(name, {})
@@ -236,6 +248,8 @@ class _Start(NamedTuple):
     """A configuration: the terms behind each phase, and the shapes that rows of it were given so far."""
 
     parts: Mapping[str, tuple[_Part, ...]]
+    off: frozenset[str]
+    """Phases that the flags switch off."""
     shapes: dict[frozenset[str] | str, int]
     """Phases that a figure holds, or the one that it holds -> index of the shape."""
     measured: dict[tuple[object, ...], int]
@@ -276,8 +290,9 @@ class _Fit:
         self.notes: list[RunNote] = []
         self.states: list[RunNote] = []
         self.duplicates: set[int] = set()
+        self.far: list[str] = []
         self.rows = self._load_states(self._make_rows())
-        if not len(self.rows.run):
+        if not any(shape.expected > 0 for shape in self.rows.shapes) or not len(self.rows.run):
             raise ProfileError("no run has a figure that can be fitted: give runs with phases or wall_s and status ok")
         self.solution: Solution | None = None
         self.posterior: _Posterior | None = None
@@ -289,6 +304,7 @@ class _Fit:
         }
         self.sigmas: dict[Key, float] = {}
         self.fitted: set[Key] = set()
+        self._check_units()
         if use_prior:
             self._maximise_posterior()
         else:
@@ -304,7 +320,7 @@ class _Fit:
             key = (run.model, run.hardware, run.engine)
             start = starts.get(key)
             if start is None:
-                start = starts[key] = _Start(self.parts_of(*key), {}, {})
+                start = starts[key] = self._start_of(*key)
             first = start.measured.setdefault((run.status, run.wall_s, run.sums, *run.phases.items()), index)
             if first != index:
                 self.duplicates.add(index)
@@ -345,36 +361,41 @@ class _Fit:
                 parts[phase] = (*parts.get(phase, ()), part)
         return parts
 
+    def _start_of(self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig) -> _Start:
+        """A scale cannot move what the prior has at nothing: such phases are part of the unattributed time."""
+        parts = self.parts_of(model, hardware, engine)
+        kept = {phase: found for phase, found in parts.items() if _expected(found, self.prior) > 0}
+        return _Start(kept, frozenset(phase.value for phase in Phase) - parts.keys(), {}, {})
+
     def _figures_of(self, index: int, run: RunRecord, start: _Start) -> Iterator[tuple[frozenset[str] | str, float]]:
         """The figures of a run: the phase or phases that each holds, and seconds."""
+        fitted = {name: seconds for name, seconds in run.phases.items() if name in start.parts}
+        yield from fitted.items()
         for name, seconds in run.phases.items():
-            if name in start.parts:
-                yield name, seconds
-            elif seconds > run.stamp_resolution_s:
-                self.notes.append(
-                    RunNote(index, run.model.name, f"{name} is switched off by the flags, yet measured: left out")
-                )
+            if name not in start.parts and seconds > run.stamp_resolution_s and Phase(name) not in _NOT_READY:
+                why = "switched off by the flags" if name in start.off else "without a time in the prior"
+                self.notes.append(RunNote(index, run.model.name, f"{name} is {why}: its time counts as unattributed"))
         for figure in run.sums:
-            yield frozenset(figure.phases), figure.seconds
+            if start.parts.keys() & set(figure.phases):
+                yield frozenset(figure.phases), figure.seconds
+            else:
+                self.notes.append(RunNote(index, run.model.name, f"no part of {'+'.join(figure.phases)} can be fitted"))
         if run.status != "ok":
             self.notes.append(
                 RunNote(index, run.model.name, f"status {run.status}: only the phases that it measured are used")
             )
         elif run.wall_s is not None:
-            left = max(run.wall_s - sum(run.phases.values()), 0.0)
+            left = max(run.wall_s - sum(fitted.values()), 0.0)
             if run.engine.page_cache == "unknown" and start.parts.keys() - run.phases.keys() >= {
                 Phase.WEIGHT_LOAD.value
             }:
                 self.states.append(RunNote(index, run.model.name, "hot, as its load was not measured by itself"))
-            yield frozenset(start.parts.keys() - run.phases.keys()), left
+            yield frozenset(start.parts.keys() - fitted.keys()), left
 
     def _shape(self, start: _Start, phases: frozenset[str] | str) -> _Shape:
         held = {phases} if isinstance(phases, str) else phases
         parts = [part for phase, found in start.parts.items() if phase in held for part in found]
-        seconds = [
-            sum(factor * self.prior.values[term][variant][name] for name, factor in factors)
-            for term, variant, factors in parts
-        ]
+        seconds = [_expected([part], self.prior) for part in parts]
         expected = sum(seconds)
         misfits = [
             self.prior.misfit.get(term, RELATIVE_SCATTER) * part
@@ -389,7 +410,7 @@ class _Fit:
         is_load = np.array(
             [shape.label == Phase.WEIGHT_LOAD.value and shape.expected > 0 for shape in rows.shapes], dtype=bool
         )
-        loads = np.flatnonzero(is_load[rows.shape]) if len(rows.shapes) else rows.shape
+        loads = np.flatnonzero(is_load[rows.shape] & (rows.seconds > 0)) if len(rows.shapes) else rows.shape
         states = np.array([self.runs[run].engine.page_cache for run in rows.run[loads]], dtype=str)
         unknown = loads[states == "unknown"]
         if not len(unknown):
@@ -412,6 +433,20 @@ class _Fit:
             self.states.append(RunNote(run, self.runs[run].model.name, found))
         return rows.only(kept)
 
+    def _check_units(self) -> None:
+        expected = np.array([shape.expected for shape in self.rows.shapes])[self.rows.shape]
+        known = expected > 0
+        factor = float(np.median(self.rows.seconds[known] / expected[known]))
+        if factor > MILLISECONDS:
+            first = self.runs[self.rows.run[0]]
+            figure = first.wall_s if first.wall_s is not None else sum(first.phases.values())
+            raise ConfigError(
+                "runs",
+                f"{figure:.6g} s",
+                f"figures are {factor:.3g} times what {self.prior.name} has: they look like milliseconds",
+                "give seconds",
+            )
+
     # --- solving ---
 
     def _maximise_posterior(self) -> None:
@@ -433,20 +468,26 @@ class _Fit:
         def coefficients(p: Vector) -> Vector:
             return np.asarray(start_values * np.exp(basis @ p))
 
+        centre = np.zeros(n)
+        far = self._far_scales(groups)
+        for group, (factor, label) in far.items():
+            centre[groups.index(group)] = math.log(factor)
+            self.far.append(f"{label}: {factor:.3g} times what {self.prior.name} has")
+
         # soft_l1 by iterated weights and Gauss-Newton steps; under fixed weights the rows of one pattern shrink to a
         # triangle without loss. The last round is left to the solver, which says whether it is a minimum.
-        p = np.zeros(n)
+        p = centre.copy()
         for _ in range(MOST_ROUNDS):
             matrix, target = _compressed(blocks, coefficients(p), len(keys))
             slopes = np.vstack([(matrix * coefficients(p)) @ basis, np.diag(1.0 / widths)])
-            misses = np.concatenate([matrix @ coefficients(p) - target, p / widths])
+            misses = np.concatenate([matrix @ coefficients(p) - target, (p - centre) / widths])
             step = np.linalg.lstsq(slopes, -misses, rcond=None)[0]
             p = np.clip(p + np.clip(step, -1.0, 1.0), -bound, bound)
             if float(np.max(np.abs(step))) < 1e-9:
                 break
 
         def residuals(q: Vector) -> Vector:
-            return np.concatenate([matrix @ coefficients(q) - target, q / widths])
+            return np.concatenate([matrix @ coefficients(q) - target, (q - centre) / widths])
 
         def jacobian(q: Vector) -> Matrix:
             return np.vstack([(matrix * coefficients(q)) @ basis, np.diag(1.0 / widths)])
@@ -467,6 +508,40 @@ class _Fit:
                 self.fitted.add(key)
         self._carry_scales(groups, self.solution.values[: len(groups)], set(keys))
         self.residuals = _row_residuals(blocks, values, len(self.rows.run))
+
+    def _far_scales(self, groups: Sequence[str]) -> dict[str, tuple[float, str]]:
+        """Scales whose prior the runs refute by their median: group -> (measured / expected, phase or phases).
+
+        The prior is about hosts of the usual kind. Where a host is of another kind, its runs say where the scale lies, and the prior
+        only how far it may stray from there; else a lone run would count as an outlier of the prior. Figures of several phases speak
+        for the groups that no figure of their own has.
+        """
+        rows, values = self.rows, self.values
+        single: dict[str, list[float]] = {}
+        joint: dict[str, list[float]] = {}
+        labels: dict[str, str] = {}
+        homes = []
+        for shape in rows.shapes:
+            shares: Counter[str] = Counter()
+            for term, variant, factors in shape.parts:
+                for name, factor in factors:
+                    shares[_group((term, variant, name))] += factor * values[term, variant, name]  # type: ignore[assignment]
+            main, share = shares.most_common(1)[0] if shares else ("", 0.0)
+            homes.append((single, (main,)) if share > 0.8 * shape.expected else (joint, tuple(shares)))
+        expected = np.array([shape.expected for shape in rows.shapes])[rows.shape]
+        usable = np.flatnonzero((rows.seconds > 0) & (expected > 0))
+        for row in usable:
+            table, members = homes[rows.shape[row]]
+            for group in members:
+                table.setdefault(group, []).append(float(rows.seconds[row] / expected[row]))
+                labels.setdefault(group, rows.shapes[rows.shape[row]].label if table is single else group)
+        found = {}
+        for group in groups:
+            ratios = single.get(group) or joint.get(group) or [1.0]
+            factor = float(np.median(ratios))
+            if abs(math.log(factor)) > max(FAR_WIDTHS * self._scale_width(group), SCALE_FLOOR):
+                found[group] = (factor, labels[group])
+        return found
 
     def _carry_scales(self, groups: Sequence[str], scales: Vector, touched: set[Key]) -> None:
         """Variants that no run had move with the scale of their phase."""
@@ -493,11 +568,12 @@ class _Fit:
 
     def _fit_alone(self) -> None:
         """Robust non-negative least squares on the phases that were measured, without a prior."""
-        measured = {
-            index: run
-            for index, run in enumerate(self.runs)
-            if index not in self.duplicates and (run.status == "ok" or run.phases)
-        }
+        measured = {index: run for index, run in enumerate(self.runs) if index not in self.duplicates and run.phases}
+        for index, run in enumerate(self.runs):
+            if run.sums or not run.phases:
+                self.notes.append(RunNote(index, run.model.name, "only a prior makes use of a wall time or sums alone"))
+        if not measured:
+            raise ProfileError("no run has phases: without them a prior is needed; leave prior out, or give phases")
         from_storage = {note.run for note in self.states if not note.note.startswith("hot")}
         observations = []
         variants = {term: frozenset(v) - {"default"} for term, v in self.prior.coefficients.items()}
@@ -585,7 +661,7 @@ class _Fit:
         return prior.replace(
             name=name,
             kind="calibrated",
-            engine_version=prior.engine_version,
+            **self._engine(),
             host=self.host,
             coefficients=coefficients,
             covariance={},
@@ -619,6 +695,20 @@ class _Fit:
             note=note,
         )
 
+    def _engine(self) -> dict[str, Any]:
+        """Fields of the profile that say which engine it is of: the prior's, unless the runs are of another engine."""
+        engine = self.runs[0].engine
+        if engine.engine == self.prior.engine:
+            return {}
+        resolved = engine.resolve(self.runs[0].model, self.runs[0].hardware)
+        version = resolved.version_text.removeprefix("v")
+        return {
+            "engine": engine.engine,
+            "engine_version": version,
+            "generation": resolved.generation,
+            "version_effects": (),
+        }
+
     def report(self) -> FitReport:
         """How the fit went."""
         groups = len({run.model.name for run in self.runs})
@@ -646,6 +736,7 @@ class _Fit:
             version_mismatch=versions != {self.prior.engine_version},
             page_cache=tuple(self.states),
             set_aside=tuple(self.notes),
+            far_from_prior=tuple(self.far),
             residual_rms=float(np.sqrt(np.mean(np.square(self.residuals)))),
         )
 
@@ -747,6 +838,13 @@ def _part_of(term: Term, prior: Profile, found: RunInputs, scale: float) -> _Par
         shorter = min(("storage_ratio", "copy_ratio"), key=lambda name: factors[name] * values[name])
         factors[shorter] *= 1.0 - overlap
     return term.set_name, variant, tuple((name, factor) for name, factor in factors.items() if factor)
+
+
+def _expected(parts: Iterable[_Part], prior: Profile) -> float:
+    """Seconds of some parts as a profile has them."""
+    return sum(
+        factor * prior.values[term][variant][name] for term, variant, factors in parts for name, factor in factors
+    )
 
 
 def _keys_of(rows: _Rows) -> Iterator[Key]:
@@ -875,7 +973,30 @@ def _prior_of(runs: Sequence[RunRecord]) -> Profile:
     return Profile.reference(names.most_common(1)[0][0])
 
 
+def _as_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """A list of records from any iterable of them. Raises ConfigError."""
+    found = (
+        list(runs) if isinstance(runs, Iterable) and not isinstance(runs, RunRecord | str | bytes | Mapping) else [runs]
+    )
+    for index, run in enumerate(found):
+        if not isinstance(run, RunRecord):
+            raise ConfigError(
+                f"runs[{index}]", run, "it is no RunRecord", "give records, as read_runs(path) returns them"
+            )
+    if runs is not found and isinstance(runs, RunRecord):
+        raise ConfigError("runs", "one RunRecord", "a list is needed", "give [run]")
+    return found  # type: ignore[return-value]
+
+
 def _check_hosts(runs: Sequence[RunRecord], allow_mixed_hosts: bool) -> None:
+    engines = sorted({run.engine.engine for run in runs})
+    if len(engines) > 1:
+        raise ConfigError(
+            "runs",
+            f"{len(engines)} engines",
+            f"one profile is of one engine, these are of: {', '.join(engines)}",
+            "fit each by itself",
+        )
     hosts = dict.fromkeys((run.host, run.hardware.gpu, run.hardware.cpu.model) for run in runs)
     if len(hosts) > 1 and not allow_mixed_hosts:
         shown = "; ".join(" ".join(part for part in host if part) for host in hosts)
@@ -888,17 +1009,19 @@ def _check_hosts(runs: Sequence[RunRecord], allow_mixed_hosts: bool) -> None:
 
 
 def _check_contradictions(runs: Sequence[RunRecord]) -> None:
-    """Refuse two runs of one configuration whose wall times differ by a factor of ten."""
-    seen: dict[tuple[ModelConfig, HardwareConfig, EngineConfig], tuple[int, float]] = {}
+    """Refuse two runs of one configuration whose times differ by a factor of ten: wall times, or the sums of the same phases."""
+    seen: dict[tuple[object, ...], tuple[int, float]] = {}
     for index, run in enumerate(runs):
-        if run.wall_s is None or run.status != "ok":
+        if run.status != "ok" or (run.wall_s is None and not run.phases):
             continue
-        key = (run.model, run.hardware, run.engine)
-        first, wall = seen.setdefault(key, (index, run.wall_s))
-        if max(wall, run.wall_s) > CONTRADICTION * max(min(wall, run.wall_s), 1e-9):
+        field = "phases" if run.wall_s is None else "wall_s"
+        seconds = sum(run.phases.values()) if run.wall_s is None else run.wall_s
+        key = (run.model, run.hardware, run.engine, *(run.phases if run.wall_s is None else ()))
+        first, wall = seen.setdefault(key, (index, seconds))
+        if max(wall, seconds) > CONTRADICTION * max(min(wall, seconds), 1e-9):
             raise ConfigError(
-                "wall_s",
-                run.wall_s,
+                field,
+                seconds,
                 f"run {first} of the same configuration took {wall:.4g} s",
                 "check the units, or leave one out",
             )
@@ -969,4 +1092,4 @@ def _rounded(value: float) -> float:
 
 
 def _empty_report() -> FitReport:
-    return FitReport(0, 0, True, False, (), True, False, (), False, (), (), 0.0)
+    return FitReport(0, 0, True, False, (), True, False, (), False, (), (), (), 0.0)

@@ -6,6 +6,7 @@ the caches is part of the engine's configuration, ``unknown`` where nobody knows
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -96,6 +97,25 @@ class RunRecord(FrozenModel):
             raise ConfigError(
                 "wall_s", self.wall_s, f"phases come to {total:.4g} s: it looks like milliseconds", "give seconds"
             )
+        if self.wall_s == 0:
+            raise ConfigError("wall_s", 0, "a start takes time", "give seconds, or leave it out")
+        if (
+            self.wall_s is not None
+            and self.first_token_s is not None
+            and self.first_token_s < self.wall_s * 0.99 - slack
+        ):
+            raise ConfigError(
+                "first_token_s",
+                self.first_token_s,
+                f"it is before ready, wall_s = {self.wall_s:.4g}",
+                "count from process start",
+            )
+        for figure in self.sums:
+            inside = sum(self.phases.get(name, 0.0) for name in figure.phases)
+            most = self.wall_s if self.wall_s is not None else math.inf
+            if inside > figure.seconds * 1.01 + slack or figure.seconds > most * 1.01 + slack:
+                other = f"wall_s = {most:.4g}" if figure.seconds > most else f"its phases come to {inside:.4g} s"
+                raise ConfigError("sums.seconds", figure.seconds, f"it contradicts {other}", "check units and stages")
         return self
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from calibration.estimator import calibrate, forget
 from calibration.records import RunRecord
-from startup_model.errors import ConfigError
-from startup_model.model import predict
+from startup_model.config.engine import EngineConfig
+from startup_model.errors import ConfigError, UnknownNameError
+from startup_model.model import ProfileLike, as_profile, predict
 from startup_model.phases import Phase
 from startup_model.profile import Profile
 from startup_model.sizes.weights import weight_sizes
@@ -122,23 +123,24 @@ def leave_one_out(runs: Sequence[RunRecord], profile_without: Callable[[str], Pr
 
 
 def cross_validate(
-    runs: Sequence[RunRecord],
-    by: Literal["model", "host"] | Callable[[RunRecord], str] = "model",
+    runs: Iterable[RunRecord],
+    by: str | Callable[[RunRecord], str] = "model",
     *,
-    prior: Profile | Literal["none"] | None = None,
+    prior: ProfileLike | Literal["none"] | None = None,
     level: float = 0.9,
 ) -> HeldOutReport:
     """Errors of groups that the fit has not seen: each group is left out in turn (scikit-learn's group splitters).
 
-    by: ``"model"``, ``"host"``, or a function that names the group of a run. prior: as in ``calibrate``; what it knows of the models that are left
+    by: ``"model"``, ``"host"``, ``"dataset"``, a field of EngineConfig such as ``"quantization"``, or a function that names the group of a run. prior: as in ``calibrate``; what it knows of the models that are left
     out is forgotten. ``"host"`` fits the other hosts' runs together and predicts the host with them. Runs of unknown page-cache state
     are judged without their load. Raises ConfigError for fewer than two groups.
     """
     from sklearn.model_selection import GroupKFold, LeaveOneGroupOut
 
-    named = {"model": lambda run: run.model.name, "host": lambda run: run.host or run.hardware.name}
-    group_of: Callable[[RunRecord], str] = by if callable(by) else named[by]
-    usable = [run for run in runs if run.wall_s is not None and run.status == "ok"]
+    group_of = by if callable(by) else _column(by)
+    if prior is not None and prior != "none":
+        prior = as_profile(prior)
+    usable = [run for run in runs if run.status == "ok" and _wall(run) > 0]
     groups = [group_of(run) for run in usable]
     count = len(set(groups))
     if count < 2:
@@ -166,10 +168,25 @@ def cross_validate(
 def judge(runs: Sequence[RunRecord], profile: Profile, *, level: float = 0.9) -> HeldOutReport:
     """Errors of a profile as it is, on runs that it may or may not have been fitted on: the caller knows. Raises ConfigError when
     no run has a wall time."""
-    usable = [run for run in runs if run.wall_s is not None and run.status == "ok"]
+    usable = [run for run in runs if run.status == "ok" and _wall(run) > 0]
     if not usable:
         raise ConfigError("runs", "none", "no run has a wall time and status ok", "give some")
     return HeldOutReport(tuple(_row(run, run.model.name, profile, level) for run in usable), by_profile=True)
+
+
+def _column(name: str) -> Callable[[RunRecord], str]:
+    """The column that names the group of a run. Raises UnknownNameError."""
+    named: Mapping[str, Callable[[RunRecord], str]] = {
+        "model": lambda run: run.model.name,
+        "host": lambda run: run.host or run.hardware.name,
+        "dataset": lambda run: run.dataset,
+    }
+    fields = EngineConfig.model_fields
+    if name in named:
+        return named[name]
+    if name in fields:
+        return lambda run: str(getattr(run.engine, name))
+    raise UnknownNameError("by", name, (*named, *fields))
 
 
 def _wall(run: RunRecord) -> float:

@@ -125,6 +125,8 @@ def write_atomically(path: Path, text: str) -> None:
 
     Raises InputFileError when the folder is missing or cannot be written.
     """
+    if path.is_dir() or (path.exists() and not path.is_file()):
+        raise InputFileError(f"{path}: it is no regular file; choose the name of a file")
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     except (OSError, ValueError) as error:

@@ -74,7 +74,7 @@ def test_validate_fits_anew_or_judges_a_profile(tmp_path: Path) -> None:
         (["calibrate", TABLE, "--dataset", "l40s_hat", "--out", "x.json"], "known: h100nvl_capture_sweep"),
         (["calibrate", TABLE, "--dataset", "l40s_hot", "--out", "x.json", "--prior", "nearby"], "nearby"),
         (["calibrate", TABLE, "--dataset", "l40s_hot", "--out", "no/such/x.json"], "cannot be written"),
-        (["validate", TABLE, "--by", "phase"], "model or host"),
+        (["validate", TABLE, "--by", "modle"], "did you mean 'model'"),
         (["validate", TABLE, "--dataset", "l40s_hot", "--profile", "none"], "it is no profile"),
     ],
 )
