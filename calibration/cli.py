@@ -102,7 +102,10 @@ def validate_command(
     if report.by_profile:
         typer.echo("the profile as it is: errors on runs that it was fitted on say little about other models")
     for name, errors in report.per_phase.items():
-        typer.echo(f"  {name:20s} mean {errors.mape:7.2%}  largest {errors.max_error:7.2%}  {errors.runs} runs")
+        explained = "" if math.isnan(errors.r2) else f"  R2 {errors.r2:6.3f}"
+        typer.echo(
+            f"  {name:20s} mean {errors.mape:7.2%}  largest {errors.max_error:7.2%}{explained}  runs {errors.runs}"
+        )
 
 
 def _read(paths: Sequence[Path], hardware: str | None, dataset: str | None) -> list[RunRecord]:

@@ -89,6 +89,12 @@ _SCALE_GROUPS: Mapping[tuple[str, str], str] = {
 }
 """Coefficients that another part of the host decides than the rest of their term -> a scale of their own."""
 
+_CAUSES: Mapping[str, str] = {
+    Phase.WEIGHT_LOAD.value: "; if files were read from storage, say page_cache: cold",
+    Phase.GRAPH_COMPILE.value: "; if graphs were compiled anew, say compile_cache: cold",
+}
+"""Phase -> what makes it unlike the prior most often."""
+
 _NOT_READY = frozenset({*BEFORE_ENGINE, *AFTER_READY})
 
 
@@ -122,6 +128,8 @@ class FitReport(NamedTuple):
     """True: runs of several engine versions, or of another one than the prior's."""
     page_cache: tuple[RunNote, ...]
     """State that was inferred for each load whose state was unknown."""
+    compile_cache: tuple[RunNote, ...]
+    """The same for the compile cache."""
     set_aside: tuple[RunNote, ...]
     """Runs, or parts of them, that could not be used."""
     far_from_prior: tuple[str, ...]
@@ -150,11 +158,12 @@ class FitReport(NamedTuple):
             lines.append("page-cache states are mixed: say hot or cold run by run, or make them so before the start")
         if self.version_mismatch:
             lines.append(
-                "engine versions differ: effects of versions are taken from the prior; fit one version at a time if you can"
+                "engine versions differ, or differ from the prior's: effects of versions are taken from the prior; fit one version at a time"
             )
         lines += [f"unlike the prior: {words}" for words in self.far_from_prior]
         for title, notes in (
             ("page cache", self.page_cache),
+            ("compile cache", self.compile_cache),
             ("outlier", self.outliers),
             ("set aside", self.set_aside),
         ):
@@ -172,10 +181,15 @@ class Calibration(NamedTuple):
 
 
 def fit_profile(
-    runs: Iterable[RunRecord], prior: ProfileLike | Literal["none"] | None = None, *, name: str = "host"
+    runs: Iterable[RunRecord],
+    prior: ProfileLike | Literal["none"] | None = None,
+    *,
+    name: str = "host",
+    allow_mixed_hosts: bool = False,
+    held_out: bool = True,
 ) -> Profile:
     """The profile of the host that the runs were made on; see ``calibrate``."""
-    return calibrate(runs, prior, name=name).profile
+    return calibrate(runs, prior, name=name, allow_mixed_hosts=allow_mixed_hosts, held_out=held_out).profile
 
 
 def calibrate(
@@ -202,12 +216,20 @@ def calibrate(
         return Calibration(prior, _empty_report())
     _check_hosts(runs, allow_mixed_hosts)
     _check_contradictions(runs)
-    base = prior if isinstance(prior, Profile) else _prior_of(runs)
+    base = prior if isinstance(prior, Profile) else nearest_prior(runs)
     host = host_of_runs(runs, base)
+    if base.kind == "calibrated" and prior != "none" and base.provenance.records_digest == digest_of(runs):
+        raise ConfigError(
+            "runs",
+            f"{len(runs)} runs",
+            f"they are those that {base.name} was fitted on",
+            "give new runs, or another prior",
+        )
     state = _Fit(runs, base, host, use_prior=prior != "none")
     profile = state.profile(name, {})
     if held_out:
-        profile = profile.replace(held_out=_held_out(runs, base, host, use_prior=prior != "none", name=name))
+        found = _held_out(runs, base, host, use_prior=prior != "none", name=name)
+        profile = profile.replace(held_out=found.replace(errors=dict(profile.held_out.errors) | found.errors))
     return Calibration(profile, state.report(), suggest_runs(state))
 
 
@@ -291,6 +313,7 @@ class _Fit:
         self.states: list[RunNote] = []
         self.duplicates: set[int] = set()
         self.far: list[str] = []
+        self.compile_states: list[RunNote] = []
         self.rows = self._load_states(self._make_rows())
         if not any(shape.expected > 0 for shape in self.rows.shapes) or not len(self.rows.run):
             raise ProfileError("no run has a figure that can be fitted: give runs with phases or wall_s and status ok")
@@ -321,6 +344,18 @@ class _Fit:
             start = starts.get(key)
             if start is None:
                 start = starts[key] = self._start_of(*key)
+            compiling = run.phases.get(Phase.GRAPH_COMPILE.value)
+            if run.engine.compile_cache == "unknown" and compiling and Phase.GRAPH_COMPILE.value in start.parts:
+                cold = (*key[:2], run.engine.replace(compile_cache="cold"))
+                if cold not in starts:
+                    starts[cold] = self._start_of(*cold)
+                lines = [_expected(s.parts[Phase.GRAPH_COMPILE.value], self.prior) for s in (start, starts[cold])]
+                if compiling > math.sqrt(lines[0] * lines[1]) and lines[1] > lines[0]:
+                    start = starts[cold]
+                state = "cold" if start is not starts[key] else "warm"
+                self.compile_states.append(
+                    RunNote(index, run.model.name, f"{state} ({compiling / lines[0]:.2f} of the warm line)")
+                )
             first = start.measured.setdefault((run.status, run.wall_s, run.sums, *run.phases.items()), index)
             if first != index:
                 self.duplicates.add(index)
@@ -472,7 +507,8 @@ class _Fit:
         far = self._far_scales(groups)
         for group, (factor, label) in far.items():
             centre[groups.index(group)] = math.log(factor)
-            self.far.append(f"{label}: {factor:.3g} times what {self.prior.name} has")
+            cause = _CAUSES.get(label, "")
+            self.far.append(f"{label}: {factor:.3g} times what {self.prior.name} has{cause}")
 
         # soft_l1 by iterated weights and Gauss-Newton steps; under fixed weights the rows of one pattern shrink to a
         # triangle without loss. The last round is left to the solver, which says whether it is a minimum.
@@ -649,31 +685,38 @@ class _Fit:
             }
             for term, variants in prior.coefficients.items()
         }
-        versions = Counter(run.engine.version or prior.engine_version for run in self.runs)
-        version = versions.most_common(1)[0][0] if len(versions) == 1 else prior.engine_version
+        versions = sorted({run.engine.version or prior.engine_version for run in self.runs})
+        old = prior if prior.kind == "calibrated" else None
+        digest = digest_of(self.runs)
+        known_runs = Counter(old.provenance.runs if old else ())
         starts = dict.fromkeys((run.model, run.hardware, run.engine) for run in self.runs)
         inputs = [_inputs_of(*start, self.host).run.inputs for start in starts]
-        domain = {
-            key: (min(row[key] for row in inputs), max(row[key] for row in inputs))
-            for key in prior.domain
-            if key in inputs[0]
-        }
+        domain = {}
+        for key, before in prior.domain.items():
+            if key in inputs[0]:
+                values = [*(row[key] for row in inputs), *(before if old else ())]
+                domain[key] = (min(values), max(values))
         return prior.replace(
             name=name,
             kind="calibrated",
             **self._engine(),
+            runs_version=versions[0].removeprefix("v")
+            if len(versions) == 1 and versions[0] != prior.engine_version
+            else None,
             host=self.host,
             coefficients=coefficients,
             covariance={},
-            held_out=HeldOut(by="model", errors=dict(errors)),
+            held_out=HeldOut(by="model", errors=(dict(old.held_out.errors) if old else {}) | dict(errors)),
             domain=domain,
             layer_kinds=tuple(
                 sorted({kind for model, _, _ in starts for kind in model.layers_by_kind} | set(prior.layer_kinds))
             ),
             provenance=Provenance(
-                citation=f"fitted on {len(self.runs)} runs of engine {version}; prior {prior.name}",
-                runs=dict(Counter(run.dataset or "runs" for run in self.runs)),
-                records_digest=digest_of(self.runs),
+                citation=f"fitted on {len(self.runs)} runs of {', '.join(versions)}; prior {prior.name}",
+                runs=dict(known_runs + Counter(run.dataset or "runs" for run in self.runs)),
+                records_digest=hashlib.sha256(f"{old.provenance.records_digest}{digest}".encode()).hexdigest()
+                if old
+                else digest,
             ),
         )
 
@@ -735,6 +778,7 @@ class _Fit:
             outliers=tuple(outliers),
             version_mismatch=versions != {self.prior.engine_version},
             page_cache=tuple(self.states),
+            compile_cache=tuple(self.compile_states),
             set_aside=tuple(self.notes),
             far_from_prior=tuple(self.far),
             residual_rms=float(np.sqrt(np.mean(np.square(self.residuals)))),
@@ -962,7 +1006,7 @@ def host_of_runs(runs: Sequence[RunRecord], prior: Profile) -> Host:
     )
 
 
-def _prior_of(runs: Sequence[RunRecord]) -> Profile:
+def nearest_prior(runs: Sequence[RunRecord]) -> Profile:
     """The reference profile nearest to most of the runs."""
     names: Counter[str] = Counter()
     for run in runs:
@@ -1092,4 +1136,4 @@ def _rounded(value: float) -> float:
 
 
 def _empty_report() -> FitReport:
-    return FitReport(0, 0, True, False, (), True, False, (), False, (), (), (), 0.0)
+    return FitReport(0, 0, True, False, (), True, False, (), False, (), (), (), (), 0.0)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.estimator import calibrate, forget
+from calibration.estimator import calibrate, forget, nearest_prior
 from calibration.records import RunRecord
 from startup_model.config.engine import EngineConfig
 from startup_model.errors import ConfigError, UnknownNameError
@@ -152,7 +152,10 @@ def cross_validate(
     simple: dict[str, list[float]] = {}
     for train, test in splitter.split(usable, groups=groups):
         kept, tried = [usable[i] for i in train], [usable[i] for i in test]
-        start = forget(prior, {run.model.structure for run in tried}) if isinstance(prior, Profile) else prior
+        start: Profile | Literal["none"] = "none"
+        if prior != "none":
+            known = prior if isinstance(prior, Profile) else nearest_prior(kept)
+            start = forget(known, {run.model.structure for run in tried})
         profile = calibrate(kept, start, allow_mixed_hosts=by == "host").profile
         profile = forget(profile, {run.model.structure for run in tried} if by == "model" else ())
         for i, run in zip(test, tried, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -54,6 +54,9 @@ UNLIKE_SPREAD = 0.5
 
 ENOUGH_GROUPS = 9
 """Held-out groups from which their errors alone make an interval: a one-sided 90 % bound needs nine."""
+
+WORTH_A_WORD = 0.05
+"""Relative deviation of a phase, from coefficients that no run has touched, that the words of the interval name."""
 
 UNTESTED_SPREAD = 0.25
 """The same for the whole start where a profile holds no errors of held-out groups."""
@@ -249,7 +252,9 @@ def _default_engine() -> EngineConfig:
 def make_plan(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, profile: Profile | None) -> Plan:
     """Sizes, inputs, coefficients and warnings of one start. Raises ConfigError."""
     resolved = engine.resolve(
-        model, hardware, profile.engine_version if profile and profile.engine == engine.engine else None
+        model,
+        hardware,
+        (profile.runs_version or profile.engine_version) if profile and profile.engine == engine.engine else None,
     )
     selection = (
         judge_profile(profile, hardware)
@@ -382,12 +387,27 @@ def _step_seconds(plan: Plan) -> Callable[[Step], float | None]:
     return lambda step: by_step.get((step.phase, step.term.name))
 
 
+def _untouched(phase: Phase, calls: Iterable[TermCall], profile: Profile) -> float:
+    """Relative deviation of a phase from coefficients that no run of a calibrated host has touched: share × deviation of each."""
+    usual = max(profile.transfer_spread.get(phase.value, 0.0), UNKNOWN_HOST_SPREAD)
+    total = unknown = 0.0
+    for call in calls:
+        total += call.seconds()
+        entries = profile.coefficients.get(call.term.set_name, {}).get(call.variant, {})
+        for name, entry in entries.items():
+            if entry.source != "fitted" and entry.value > 0 and name in call.coefficients:
+                alone = dict.fromkeys(call.coefficients, 0.0) | {name: call.coefficients[name]}
+                share = call.function(*call.inputs, **alone) * call.scale
+                unknown += share * max(usual, (entry.std_error or 0.0) / entry.value)
+    return unknown / total if total > 0 else 0.0
+
+
 def _spreads(
     selection: Selection,
     engine: EngineConfig,
     resolved: ResolvedEngine,
     hardware: HardwareConfig,
-    phases: Iterable[Phase],
+    phases: Mapping[Phase, Sequence[TermCall]],
     *,
     stands: bool,
 ) -> tuple[dict[Phase, float], float, int, str]:
@@ -397,10 +417,13 @@ def _spreads(
     common = math.sqrt(sum(error**2 for error in errors) / len(errors)) if errors else UNTESTED_SPREAD
     words = [f"errors of {len(errors)} held-out groups (by {profile.held_out.by})" if errors else "no held-out groups"]
     if profile.kind == "calibrated" and stands:
-        by_phase, degrees = dict.fromkeys(phases, 0.0), len(errors)
+        by_phase = {phase: _untouched(phase, calls, profile) for phase, calls in phases.items()}
+        degrees = profile.transfer_hosts - 1
         if len(errors) < ENOUGH_GROUPS and profile.one_run_spread:
             common = max(common if errors else 0.0, profile.one_run_spread / math.sqrt(max(len(errors), 1)))
             words = [f"error of hosts that few runs calibrated, {max(len(errors), 1)} model(s) here"]
+        if borrowed := [phase.value for phase, spread in by_phase.items() if spread > WORTH_A_WORD]:
+            words.append(f"no run of the host shows {', '.join(borrowed)} as asked")
     elif selection.same_host:
         by_phase, degrees = (
             {phase: profile.session_spread.get(phase.value, 0.0) for phase in phases},

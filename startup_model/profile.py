@@ -122,6 +122,8 @@ class Profile(FrozenModel):
     engine_version: str
     generation: str
     """v0, v1 or sglang."""
+    runs_version: str | None = None
+    """Version of all runs where it is another than ``engine_version``, which the coefficients are relative to."""
     host: Host
     coefficients: dict[str, dict[str, dict[str, CoefficientValue]]]
     """Term -> variant (``default``, ``compile_cache=cold``, ``load_format=...`` ...) -> coefficient."""
@@ -167,6 +169,8 @@ class Profile(FrozenModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         parse_version(self.engine_version)
+        if self.runs_version is not None:
+            parse_version(self.runs_version)
         sets = {term.set_name: term for term in TERMS.values() if term.set_name == term.name and term.coefficients}
         for name, term in sets.items():
             default = self.coefficients.get(name, {}).get("default")
@@ -258,6 +262,8 @@ class Profile(FrozenModel):
     def was_measured_at(self, version: Version, generation: str) -> bool:
         """Whether the profile rests on runs of exactly this version."""
         if (version, generation) == (self.parsed_version, self.generation):
+            return True
+        if self.runs_version is not None and parse_version(self.runs_version) == version:
             return True
         return any(parse_version(e.version) == version and e.generation == generation for e in self.version_effects)
 
