@@ -132,7 +132,7 @@ def cross_validate(
     """Errors of groups that the fit has not seen: each group is left out in turn (scikit-learn's group splitters).
 
     by: ``"model"``, ``"host"``, ``"dataset"``, a field of EngineConfig such as ``"quantization"``, or a function that names the group of a run. prior: as in ``calibrate``; what it knows of the models that are left
-    out is forgotten. ``"host"`` fits the other hosts' runs together and predicts the host with them. Runs of unknown page-cache state
+    out is forgotten. ``"host"`` predicts a host from the other hosts of the same processor, or from all others where there is none. Runs of unknown page-cache state
     are judged without their load. Raises ConfigError for fewer than two groups.
     """
     from sklearn.model_selection import GroupKFold, LeaveOneGroupOut
@@ -152,11 +152,12 @@ def cross_validate(
     simple: dict[str, list[float]] = {}
     for train, test in splitter.split(usable, groups=groups):
         kept, tried = [usable[i] for i in train], [usable[i] for i in test]
+        near = _near(kept, tried) if by == "host" else kept
         start: Profile | Literal["none"] = "none"
         if prior != "none":
-            known = prior if isinstance(prior, Profile) else nearest_prior(kept)
+            known = prior if isinstance(prior, Profile) else nearest_prior(near)
             start = forget(known, {run.model.structure for run in tried})
-        profile = calibrate(kept, start, allow_mixed_hosts=by == "host").profile
+        profile = calibrate(near, start, allow_mixed_hosts=by == "host").profile
         profile = forget(profile, {run.model.structure for run in tried} if by == "model" else ())
         for i, run in zip(test, tried, strict=True):
             rows.append((int(i), _row(run, groups[i], profile, level)))
@@ -175,6 +176,12 @@ def judge(runs: Sequence[RunRecord], profile: Profile, *, level: float = 0.9) ->
     if not usable:
         raise ConfigError("runs", "none", "no run has a wall time and status ok", "give some")
     return HeldOutReport(tuple(_row(run, run.model.name, profile, level) for run in usable), by_profile=True)
+
+
+def _near(kept: Sequence[RunRecord], tried: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """The runs of hosts with the processor of those that are tried, if there are any: most phases are bound by it."""
+    processors = {run.hardware.cpu.model for run in tried}
+    return [run for run in kept if run.hardware.cpu.model in processors] or kept
 
 
 def _column(name: str) -> Callable[[RunRecord], str]:
