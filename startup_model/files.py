@@ -120,12 +120,20 @@ def _is_text(value: object) -> bool:
     return True
 
 
+def _is_no_file(path: Path) -> bool:
+    """Whether ``path`` leads to a folder, a device or a pipe, which a file must not replace."""
+    try:
+        return path.exists() and not path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write ``text`` so that the file is either the old one or the whole new one, whatever happens on the way.
 
-    Raises InputFileError when the folder is missing or cannot be written.
+    Raises InputFileError when the folder is missing or cannot be written, or ``path`` is a folder or a device.
     """
-    if path.is_dir() or (path.exists() and not path.is_file()):
+    if _is_no_file(path):
         raise InputFileError(f"{path}: it is no regular file; choose the name of a file")
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")

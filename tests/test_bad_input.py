@@ -172,6 +172,9 @@ def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
         message_of(refused)
     with pytest.raises(InputFileError, match="cannot be written"):
         write_atomically(tmp_path / "a\0b", "new")
+    for place in (tmp_path, Path(os.devnull)):
+        with pytest.raises(InputFileError, match="no regular file"):
+            write_atomically(place, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
 
