@@ -5,7 +5,8 @@ A measured phase is y = term(inputs; coefficients), linear in the coefficients. 
     coefficient_j = prior_j × exp(scale + deviation_j)
 
 where the scale is common to the phase and has a wide prior, and each deviation has a tight one. Without runs that is the prior; one run moves
-the scales; with many runs the data decide. The maximum a posteriori is found by least squares over all phases at once (scipy), soft_l1 on
+the scales; with many runs the data decide. A scale that the median of the runs leaves by more than its width is centred there: the
+host is of another kind than those behind the prior. The maximum a posteriori is found by least squares over all phases at once (scipy), soft_l1 on
 measurements, plain squares on priors. Widths come from the spread between the reference hosts (calibration.build_reference), not from taste.
 """
 
