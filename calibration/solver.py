@@ -7,7 +7,7 @@ boolean for each way to be wrong.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,7 @@ def solve(problem: Problem) -> Solution:
     # Columns of equal size, so that steps in seconds and in seconds per byte count alike.
     slopes = problem.jacobian(start) if problem.jacobian is not None else None
     size = np.ones_like(start) if slopes is None else np.sqrt(np.sum(np.square(slopes), axis=0))
+    loss: Any = "linear" if problem.robust is None else _loss(problem.robust)  # scipy takes a name or a function
     result = least_squares(
         problem.residuals,
         start,
@@ -73,7 +74,7 @@ def solve(problem: Problem) -> Solution:
         bounds=(problem.lower, problem.upper),
         method="trf",
         x_scale="jac" if slopes is None else 1.0 / np.where(size > 0, size, 1.0),
-        loss="linear" if problem.robust is None else _loss(problem.robust),  # type: ignore[arg-type]
+        loss=loss,
         ftol=problem.tolerance,
         xtol=problem.tolerance,
         gtol=problem.tolerance,
