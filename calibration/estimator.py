@@ -80,6 +80,9 @@ MILLISECONDS = 300.0
 MOST_ROUNDS = 60
 """Rounds of the robust weights; a dozen is usual."""
 
+SETTLED = 1e-7
+"""Largest step in the logarithm of a coefficient after which the robust weights count as settled."""
+
 OUTLIER = 4.0
 """A measurement counts as an outlier when it lies further from the fit than so many of its standard deviations."""
 
@@ -152,8 +155,9 @@ class FitReport(NamedTuple):
                 f"fewer than {ENOUGH_GROUPS} models: the interval rests on the spread between reference hosts; profile more models"
             )
         if self.not_identifiable:
+            names = ", ".join(self.not_identifiable)
             lines.append(
-                f"not told apart by these runs, in the prior's proportions: {', '.join(self.not_identifiable)}"
+                f"not told apart by these runs, in the prior's proportions: {names}; other kinds of runs would"
             )
         if self.page_cache_mixed:
             lines.append("page-cache states are mixed: say hot or cold run by run, or make them so before the start")
@@ -165,7 +169,7 @@ class FitReport(NamedTuple):
         for title, notes in (
             ("page cache", self.page_cache),
             ("compile cache", self.compile_cache),
-            ("outlier", self.outliers),
+            ("outlier, repeat it or leave it out", self.outliers),
             ("set aside", self.set_aside),
         ):
             lines += [f"{title}: run {note.run} ({note.label}): {note.note}" for note in notes]
@@ -189,7 +193,7 @@ def fit_profile(
     allow_mixed_hosts: bool = False,
     held_out: bool = True,
 ) -> Profile:
-    """The profile of the host that the runs were made on; see ``calibrate``."""
+    """The profile of the host that the runs were made on: ``calibrate(...).profile``, with its arguments and errors."""
     return calibrate(runs, prior, name=name, allow_mixed_hosts=allow_mixed_hosts, held_out=held_out).profile
 
 
@@ -514,13 +518,15 @@ class _Fit:
         # soft_l1 by iterated weights and Gauss-Newton steps; under fixed weights the rows of one pattern shrink to a
         # triangle without loss. The last round is left to the solver, which says whether it is a minimum.
         p = centre.copy()
+        self.settled = False
         for _ in range(MOST_ROUNDS):
             matrix, target = _compressed(blocks, coefficients(p), len(keys))
             slopes = np.vstack([(matrix * coefficients(p)) @ basis, np.diag(1.0 / widths)])
             misses = np.concatenate([matrix @ coefficients(p) - target, (p - centre) / widths])
             step = np.linalg.lstsq(slopes, -misses, rcond=None)[0]
             p = np.clip(p + np.clip(step, -1.0, 1.0), -bound, bound)
-            if float(np.max(np.abs(step))) < 1e-9:
+            if float(np.max(np.abs(step))) < SETTLED:
+                self.settled = True
                 break
 
         def residuals(q: Vector) -> Vector:
@@ -769,7 +775,7 @@ class _Fit:
         return FitReport(
             runs_used=len(np.unique(self.rows.run)),
             groups=groups,
-            converged=self.solution is None or self.solution.converged,
+            converged=self.solution is None or (self.settled and self.solution.converged),
             at_bound=bounds,
             not_identifiable=tuple(
                 f"{t}.{n}" for t, v, n in asked if (t, v, n) not in self.fitted and self.values[t, v, n] > 0

@@ -20,7 +20,7 @@ from startup_model.config.hardware import Cpu, HardwareConfig, Storage
 from startup_model.config.model import ModelConfig, Quantization
 from startup_model.phases import Phase
 
-__all__ = ["CITATION", "HOSTS", "PublishedHost", "published_runs", "records_digest"]
+__all__ = ["CITATION", "HOSTS", "PACKED", "PublishedHost", "published_runs", "records_digest"]
 
 CITATION = "arXiv 2606.07362, Breaking the Ice: Analyzing Cold Start Latency in vLLM (MLSys 2026); means of five starts"
 
@@ -70,10 +70,11 @@ HOSTS: Mapping[str, PublishedHost] = {
 _MIXED_STORAGE = frozenset({"h100nvl_no_torch_compile", "h100nvl_quantization"})
 """Data sets labelled hot of which some rows read from disk (13 GB in 5 s beside 16 GB in 2.4 s): their states are unknown."""
 
-_PACKED = {
+PACKED = {
     "awq": Quantization(method="awq", bits=4, group_size=128),
     "gptq": Quantization(method="gptq", bits=4, group_size=128),
 }
+"""Methods whose checkpoints are packed in advance, where the model that was named is not."""
 
 
 @lru_cache(maxsize=1)
@@ -100,7 +101,7 @@ def _table() -> str:
 
 def _record(row: Mapping[str, str]) -> RunRecord:
     model = ModelConfig.from_catalogue(row["model"])
-    packed = _PACKED.get(row["quantization"])
+    packed = PACKED.get(row["quantization"])
     if packed is not None:
         model = model.replace(quantization=packed)
     captures = int(row["captures"]) if row["captures"] else None

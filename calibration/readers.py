@@ -14,7 +14,6 @@ import os
 import re
 import stat
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,14 +22,14 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from calibration.published import HOSTS
+from calibration.published import HOSTS, PACKED
 from calibration.records import RunRecord, RunStatus
 from startup_model.config.engine import FIRST_V1, EngineConfig
 from startup_model.config.hardware import Cpu, HardwareConfig, preset_names
-from startup_model.config.model import ModelConfig, Quantization
+from startup_model.config.model import ModelConfig
 from startup_model.config.versions import parse_version
 from startup_model.errors import MISSING, ConfigError, InputFileError, StartupModelError, UnknownNameError, shown
-from startup_model.files import is_file, is_folder, open_regular, parse_json_object
+from startup_model.files import is_file, is_folder, open_regular, parse_json_object, write_atomically
 from startup_model.model import EngineLike, HardwareLike, ModelLike, as_engine, as_hardware, as_model
 from startup_model.phases import Phase
 from startup_model.units import GIB, parse_bytes, parse_seconds
@@ -755,13 +754,6 @@ def _engine_of(value: Mapping[str, Any], builder: _Builder, *, v0: bool = False)
     return base.replace(**changes) if changes else base
 
 
-_PACKED: Mapping[str, Quantization] = {
-    "awq": Quantization(method="awq", bits=4, group_size=128),
-    "gptq": Quantization(method="gptq", bits=4, group_size=128),
-}
-"""Methods whose checkpoints are packed in advance, where the model that was named is not."""
-
-
 def _packed(model: ModelConfig, engine: EngineConfig) -> tuple[ModelConfig, EngineConfig]:
     """The model in the packing that the engine was told; a method that the checkpoint has anyway is not a flag."""
     method = engine.quantization
@@ -769,8 +761,8 @@ def _packed(model: ModelConfig, engine: EngineConfig) -> tuple[ModelConfig, Engi
         return model, engine
     if model.quantization is not None and model.quantization.method == method:
         return model, engine.replace(quantization=None)
-    if model.quantization is None and method in _PACKED:
-        return model.replace(quantization=_PACKED[method]), engine
+    if model.quantization is None and method in PACKED:
+        return model.replace(quantization=PACKED[method]), engine
     return model, engine
 
 
@@ -1606,27 +1598,7 @@ def _line_of(run: RunRecord) -> bytes:
 
 def write_runs(runs: Iterable[RunRecord], path: str | Path) -> None:
     """Write JSON lines, one run each: the file is the old one or the whole new one. Raises InputFileError."""
-    target = Path(path)
-    if target.exists() and not is_file(target):
-        raise InputFileError(f"{target}: not a regular file; choose another name")
-    try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputFileError(f"{target}: cannot be written ({reason}); choose another folder") from None
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            for run in runs:
-                file.write(_line_of(run))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(target)
-    except OSError as error:
-        raise InputFileError(f"{target}: cannot be written ({error.strerror or error})") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(Path(path), map(_line_of, runs))
 
 
 def append_run(run: RunRecord, path: str | Path) -> None:

@@ -133,7 +133,8 @@ def cross_validate(
 
     by: ``"model"``, ``"host"``, ``"dataset"``, a field of EngineConfig such as ``"quantization"``, or a function that names the group of a run. prior: as in ``calibrate``; what it knows of the models that are left
     out is forgotten. ``"host"`` predicts a host from the other hosts of the same processor, or from all others where there is none. Runs of unknown page-cache state
-    are judged without their load. Raises ConfigError for fewer than two groups.
+    are judged without their load. A prior that was fitted on runs of this call knows them: quote ``"none"`` for the published runs.
+    Raises UnknownNameError for an unknown column, ConfigError for fewer than two groups.
     """
     from sklearn.model_selection import GroupKFold, LeaveOneGroupOut
 

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -128,10 +128,11 @@ def _is_no_file(path: Path) -> bool:
         return False
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` so that the file is either the old one or the whole new one, whatever happens on the way.
+def write_atomically(path: Path, content: str | Iterable[bytes]) -> None:
+    """Write ``content``, a text or pieces of bytes, so that the file is either the old one or the whole new one, whatever happens.
 
-    Raises InputFileError when the folder is missing or cannot be written, or ``path`` is a folder or a device.
+    Raises InputFileError when the folder is missing or cannot be written, or ``path`` is a folder or a device; what the pieces raise
+    passes through, and leaves the old file.
     """
     if _is_no_file(path):
         raise InputFileError(f"{path}: it is no regular file; choose the name of a file")
@@ -141,8 +142,9 @@ def write_atomically(path: Path, text: str) -> None:
         reason = getattr(error, "strerror", None) or error
         raise InputFileError(f"{path}: cannot be written ({reason}); choose another folder") from None
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            for piece in (content.encode(),) if isinstance(content, str) else content:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
