@@ -1,0 +1,1 @@
+"""Start-up logs: lines -> events -> starts -> records. One table of line templates per engine; see ``tables``."""

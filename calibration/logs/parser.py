@@ -1,0 +1,503 @@
+"""The parser: bytes or lines in, events out, one ``ParsedStartup`` per start at the end.
+
+A log is scanned block by block for the literal pieces of the tables' templates, and only the lines that hold one are taken apart: work grows
+with the length of the log, memory does not.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from operator import attrgetter
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from calibration.logs.assembly import Start, assemble
+from calibration.logs.events import Engine, Event, Failure, Mark, Row
+from calibration.logs.fields import without_secrets
+from calibration.logs.lines import STAMP_ANCHORS, Line, split_line
+from calibration.logs.patterns import Template, template
+from calibration.logs.startup import ParsedStartup
+from calibration.logs.tables import COMMON_FAILURES, ENGINES, SHARED_ROWS
+from startup_model.errors import ConfigError, InputFileError, one_line, shown
+from startup_model.files import is_file, is_folder, open_regular
+from startup_model.phases import Phase
+
+__all__ = ["StartupLogParser", "parse_log", "parse_starts"]
+
+_WINDOW = 2**16
+"""Bytes that are scanned at a time."""
+_LONGEST_PIECE = 2**20
+"""A line longer than this is taken in pieces."""
+_OVERLAP = 2**13
+_BEFORE, _BEHIND = 2**12, 2**17
+"""Bytes of a long line around a literal that are looked at."""
+_LINES_AHEAD = 2000
+_MOST_STARTS = 1000
+_MOST_CHANNELS = 64
+_MOST_EVENTS = 100_000
+"""Events of one ``feed`` that are given out."""
+_CHUNK = 2**20
+_PATIENCE = 2**22
+"""Bytes without a single known line after which only lines that begin a start are looked for."""
+_WHAT = "the start-up log of an inference server"
+
+
+class _Rule(NamedTuple):
+    """A row or a failure of a table, ready to be searched."""
+
+    engine: str
+    """Empty for rows that several engines share."""
+    row: Row | None
+    failure: Failure | None
+    compiled: Template
+    order: int
+    """Place in the tables: of several rows for one event the first that fits a line counts."""
+
+
+@lru_cache(maxsize=1)
+def _rules() -> tuple[_Rule, ...]:
+    tables: list[tuple[str, tuple[Row, ...], tuple[Failure, ...]]] = [("", SHARED_ROWS, COMMON_FAILURES)]
+    tables += [(engine.name, engine.rows, engine.failures) for engine in ENGINES.values()]
+    rules: list[_Rule] = []
+    for name, rows, failures in tables:
+        rules += [_Rule(name, row, None, template(row.text), len(rules) + i) for i, row in enumerate(rows)]
+        rules += [_Rule(name, None, fail, template(fail.text), len(rules) + i) for i, fail in enumerate(failures)]
+    return tuple(rules)
+
+
+_by_order = attrgetter("order")
+
+
+@lru_cache(maxsize=64)
+def _literals(engine: str | None, waiting: bool, progress: bool) -> tuple[tuple[bytes, tuple[_Rule, ...]], ...]:
+    """Literal -> rules, of one engine (None: of all). ``waiting``: only what may begin another start."""
+    found: dict[bytes, list[_Rule]] = {}
+    for rule in _rules():
+        if engine is not None and rule.engine not in ("", engine):
+            continue
+        mark = rule.row.mark if rule.row else ""
+        if waiting and mark not in ("opens", "begins", "settings", "up", "over"):
+            continue
+        if mark == "progress" and not progress:
+            continue
+        found.setdefault(rule.compiled.literal.encode(), []).append(rule)
+    return tuple((literal, tuple(rules)) for literal, rules in found.items())
+
+
+class _Channel:
+    """What one container or pod has printed: starts, one after the other."""
+
+    def __init__(self) -> None:
+        self.start = Start()
+        self.stamps: dict[str, tuple[float, str]] = {}
+        """Clock -> the last stamp and how it was printed."""
+        self.offsets: dict[str, float] = {}
+        """Clock -> seconds of the years that went by."""
+
+    def time(self, line: Line) -> float | None:
+        """The stamp of a line on a clock that runs on over New Year."""
+        if line.stamp is None:
+            return None
+        value = line.stamp + self.offsets.get(line.clock, 0.0)
+        last = self.stamps.get(line.clock)
+        if last is not None and line.clock == "vllm":
+            year = 365 * 86400.0
+            if value < last[0] - year / 2:
+                self.offsets[line.clock] = self.offsets.get(line.clock, 0.0) + year
+                value += year
+            elif value > last[0] + year / 2:
+                value -= year  # a straggler of the old year
+        if last is None or value >= last[0] or value < last[0] - 60:
+            self.stamps[line.clock] = (value, line.stamped)
+        return value
+
+
+class StartupLogParser:
+    """Reads a log as it grows: ``feed`` what has arrived, get the events in it; ``finish`` for the starts.
+
+    ``progress``: also the events of progress bars; ``events=False``: only the starts at the end are wanted. Nothing is raised for any content; memory is bounded whatever is fed.
+    """
+
+    def __init__(self, *, progress: bool = False, events: bool = True) -> None:
+        self.lines = 0
+        """Lines fed so far."""
+        self.recognised = 0
+        """Of these, lines that a table knows."""
+        self.bytes = 0
+        self.dropped_starts = 0
+        """Starts beyond the thousand that are kept."""
+        self._progress = progress
+        self._wants_events = events
+        self._buffer = b""
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._began = False
+        self._digest = hashlib.sha256()
+        self._channels: dict[str, _Channel] = {}
+        self._last_channel = ""
+        self._done: list[Start] = []
+        self._made = 0
+        self._controls = 0
+        self._looked_ahead = 0
+        self._events: list[Event] = []
+
+    # --- feeding --------------------------------------------------------------------------------------------------------
+
+    def feed(self, data: str | bytes) -> list[Event]:
+        """The events that ``data`` completes. Lines may arrive in pieces of any size."""
+        raw = data.encode("utf-8", "replace") if isinstance(data, str) else bytes(data)
+        for offset in range(0, len(raw), _CHUNK):
+            self._take(raw[offset : offset + _CHUNK])
+        return self._emit()
+
+    def finish(self) -> list[ParsedStartup]:
+        """All starts, in the order in which they began, those without any recognised line left out."""
+        if self._buffer:
+            buffer, self._buffer = self._buffer, b""
+            self._scan(buffer)
+        if self.bytes and self._last_byte != b"\n":
+            self.lines += 1
+        return list(self._assembled())
+
+    def starts(self) -> list[ParsedStartup]:
+        """The starts as far as they are known by now."""
+        return list(self._assembled())
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether what was fed looks like no text at all."""
+        return self._controls > 0.1 * min(self.bytes, _WINDOW)
+
+    def _take(self, raw: bytes) -> None:
+        if not raw:
+            return
+        if not self._began:
+            self._begin(raw)
+        if self._decoder is not None:
+            raw = self._decoder.decode(raw).encode("utf-8", "replace")
+        self._digest.update(raw)
+        self.bytes += len(raw)
+        self._last_byte = raw[-1:]
+        buffer = self._buffer + raw
+        cut = max(buffer.rfind(b"\n"), buffer.rfind(b"\r")) + 1
+        if len(buffer) - cut > _LONGEST_PIECE:
+            limit = len(buffer) - _OVERLAP
+            cut = (buffer.rfind(b" ", cut, limit) + 1) or limit
+        self._buffer = buffer[cut:]
+        self._scan(buffer[:cut])
+
+    def _begin(self, raw: bytes) -> None:
+        self._began = True
+        head = raw[:_WINDOW]
+        marks = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+        encoding = next((name for mark, name in marks.items() if head.startswith(mark)), None)
+        if encoding is None and len(head) >= 8 and head[1:400:2].count(0) > 0.7 * len(head[1:400:2]):
+            encoding = "utf-16-le"
+        if encoding is not None:
+            self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+        else:
+            self._controls = sum(head.count(code) for code in (*range(8), *range(14, 27), 28, 29, 30, 31))
+
+    # --- scanning -------------------------------------------------------------------------------------------------------
+
+    def _scan(self, block: bytes) -> None:
+        position, length = 0, len(block)
+        while position < length:
+            stop = min(position + _WINDOW, length)
+            if stop < length:
+                end = block.rfind(b"\n", position, stop) + 1
+                if not end:
+                    end = block.find(b"\n", stop) + 1 or length
+                    end = min(end, position + _LONGEST_PIECE)
+                stop = end
+            self._window(block, position, stop)
+            position = stop
+
+    def _window(self, block: bytes, begin: int, end: int) -> None:
+        """Scan a stretch of whole lines; once more from where another start begins, when only that was looked for."""
+        counted = begin
+        first_line = self.lines
+        if not self._any_stamp():
+            self._find_first_stamp(block, begin, end)
+        position = begin
+        while True:
+            waiting = self._waiting()
+            hits = self._hits(block, position, end, waiting)
+            restart = False
+            index = 0
+            while index < len(hits):
+                place = hits[index][0]
+                left = max(block.rfind(b"\n", position, place) + 1, position)
+                left = max(block.rfind(b"\r", left, place) + 1, left, place - _BEFORE)
+                right = block.find(b"\n", place, end)
+                right = end if right < 0 else right
+                inner = block.find(b"\r", place, right)
+                right = min(right if inner < 0 else inner, place + _BEHIND)
+                found: set[_Rule] = set()
+                while index < len(hits) and hits[index][0] < right:
+                    found.update(hits[index][1])
+                    index += 1
+                rules = sorted(found, key=_by_order)
+                first_line += block.count(b"\n", counted, left)
+                counted = left
+                self._line(block, position, left, right, rules, first_line + 1)
+                position = max(right, place + 1)
+                if waiting and not self._waiting():
+                    restart = True
+                    position = left
+                    break
+            if not restart:
+                break
+        self.lines += block.count(b"\n", begin, end)
+        self._catch_up(block, position, end)
+
+    def _hits(self, block: bytes, begin: int, end: int, waiting: bool) -> list[tuple[int, tuple[_Rule, ...]]]:
+        hits: list[tuple[int, tuple[_Rule, ...]]] = []
+        for literal, rules in _literals(self._engine(), waiting, self._progress):
+            place = block.find(literal, begin, end)
+            while place >= 0:
+                hits.append((place, rules))
+                place = block.find(literal, place + len(literal), end)
+        hits.sort(key=lambda hit: hit[0])
+        return hits
+
+    def _engine(self) -> str | None:
+        """The engine that the log is of, when all channels agree on one that is sure."""
+        names = {channel.start.sure_engine() for channel in self._channels.values()}
+        return names.pop() if len(names) == 1 else None
+
+    def _waiting(self) -> bool:
+        """Whether only another start is of interest: all so far are ready, or there is none in a long log."""
+        if not self.recognised and not self._done:
+            return self.bytes > _PATIENCE
+        return bool(self._channels) and all(channel.start.is_ready for channel in self._channels.values())
+
+    def _line(self, block: bytes, floor: int, left: int, right: int, rules: list[_Rule], number: int) -> None:
+        """Apply rules to one physical line."""
+        is_known, is_first = False, True
+        for line in split_line(block[left:right]):
+            channel = self._channel(line)
+            if line.stamp is None and is_first:
+                self._look_back(block, floor, left, channel)
+            is_first = False
+            time = channel.time(line)
+            for rule in rules:
+                if rule.compiled.literal not in line.message:
+                    continue
+                match = rule.compiled.pattern.search(line.message)
+                if match is None:
+                    continue
+                is_known = True
+                if rule.failure is not None:
+                    channel.start.fail(rule.failure, rule.engine, line, number)
+                    if rule.failure.strength >= 2 and not channel.start.is_ready and self._wants_events:
+                        self._tell(channel, "failed", None, {}, "", line, time, number)
+                    continue
+                row = rule.row
+                assert row is not None  # noqa: S101  a rule is one of the two
+                if channel.start.ends_before(row, line):
+                    self._renew(channel, row, line)
+                facts = channel.start.take(row, rule.engine, line, time, match, rule.compiled, channel.stamps, number)
+                if facts is not None and self._wants_events:
+                    self._tell(channel, row.event, row.phase, facts, row.mark, line, time, number)
+            channel.start.see(line, time)
+        if is_known:
+            self.recognised += 1
+
+    def _channel(self, line: Line) -> _Channel:
+        name = line.channel or self._last_channel
+        if name not in self._channels and len(self._channels) >= _MOST_CHANNELS:
+            name = self._last_channel
+        self._last_channel = name
+        if name not in self._channels:
+            unnamed = self._channels.pop("", None) if name else None
+            self._channels[name] = unnamed or _Channel()  # lines before the first name belong to it
+        return self._channels[name]
+
+    def _renew(self, channel: _Channel, row: Row, line: Line) -> None:
+        """Close a start: the next one begins with this line, or with what its processes printed just before."""
+        done, fresh = channel.start, channel.start.successor()
+        if done.events:
+            self._done.append(done)
+            self._made += 1
+            if len(self._done) > _MOST_STARTS:
+                self._done.pop(0)
+                self.dropped_starts += 1
+        channel.start = fresh
+
+    def _tell(
+        self, channel: _Channel, name: str, phase: Phase | None, facts: Mapping[str, float], mark: Mark, line: Line, time: float | None, number: int,
+    ) -> None:  # fmt: skip
+        if len(self._events) < _MOST_EVENTS:
+            elapsed = channel.start.elapsed(time, line, channel.stamps)
+            text = without_secrets(one_line(line.message, 300))
+            self._events.append(Event(name, phase, facts, number, elapsed, line.rank, self._made, mark, text))
+
+    def _emit(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    # --- stamps of lines that no table knows ----------------------------------------------------------------------------
+
+    def _any_stamp(self) -> bool:
+        return any(channel.start.has_first for channel in self._channels.values())
+
+    def _find_first_stamp(self, block: bytes, begin: int, end: int) -> None:
+        """The first stamped line: a start is counted from there, whatever the line says. Looked for at the head of a log only."""
+        position = begin
+        while self._looked_ahead < _LINES_AHEAD and position < end:
+            self._looked_ahead += 1
+            stop = block.find(b"\n", position, end)
+            stop = end if stop < 0 else stop
+            for line in split_line(block[position : min(stop, position + _BEFORE)]):
+                if line.stamp is not None or line.carried is not None:
+                    channel = self._channel(line)
+                    channel.start.see(line, channel.time(line))
+                    if line.stamp is not None:
+                        return
+            position = stop + 1
+
+    def _look_back(self, block: bytes, floor: int, left: int, channel: _Channel) -> None:
+        """Bring the clocks up to the last stamped line before ``left``."""
+        for clock in tuple(channel.stamps) or tuple(STAMP_ANCHORS):
+            anchor = STAMP_ANCHORS[clock]
+            for begin in (max(floor, left - _BEFORE), floor):
+                last = None
+                for last in anchor.finditer(block, begin, left):  # noqa: B007  the last one is wanted
+                    pass
+                if last is not None or begin == floor:
+                    break
+            if last is None:
+                continue
+            begin = max(block.rfind(b"\n", floor, last.start()) + 1, floor, last.start() - _BEFORE)
+            for line in split_line(block[begin : min(left, last.end() + 256)]):
+                if line.stamp is not None:
+                    owner = self._channel(line)
+                    owner.start.see(line, owner.time(line))
+
+    def _catch_up(self, block: bytes, position: int, end: int) -> None:
+        """At the end of a stretch: the last stamp in it, and the last stamp of the carrier."""
+        channel = self._channels.get(self._last_channel)
+        if channel is None or not channel.start.events:
+            return
+        self._look_back(block, position, end, channel)
+        if channel.start.carried is not None:
+            left = max(block.rfind(b"\n", position, end - 1) + 1, position)
+            for line in split_line(block[left : min(end, left + _BEFORE)]):
+                if line.carried is not None:
+                    self._channel(line).start.see(line, None)
+
+    # --- results --------------------------------------------------------------------------------------------------------
+
+    def _assembled(self) -> Iterator[ParsedStartup]:
+        starts = [*self._done, *(channel.start for channel in self._channels.values() if channel.start.events)]
+        starts.sort(key=lambda start: start.first_line)
+        digest = self._digest.hexdigest()
+        for start in starts:
+            yield replace(assemble(start), lines=self.lines, recognised=self.recognised, source_digest=digest)
+
+
+# --- whole logs ---------------------------------------------------------------------------------------------------------
+
+LogInput = str | bytes | os.PathLike[str] | Iterable[str] | Iterable[bytes]
+
+
+def parse_log(log: LogInput) -> ParsedStartup:
+    """The last start in a log; ``parse_starts`` gives all of them, ``.earlier`` how many came before.
+
+    ``log``: a path, the text itself (anything with a line break), bytes, lines, or an open file. Raises InputFileError, in one line, for an empty
+    or binary file, a folder, or the log of another program.
+    """
+    starts = parse_starts(log)
+    return replace(starts[-1], earlier=len(starts) - 1)
+
+
+def parse_starts(log: LogInput) -> list[ParsedStartup]:
+    """Every start in a log (of a container that was started again and again, of several pods), in the order in which they began.
+
+    At most the last thousand are kept. Raises InputFileError like ``parse_log``.
+    """
+    parser = StartupLogParser(events=False)
+    name = "the log"
+    for piece in _pieces(log):
+        if isinstance(piece, Path):
+            name = str(piece)
+        else:
+            parser.feed(piece)
+    starts = parser.finish()
+    if parser.bytes == 0:
+        raise InputFileError(f"{name}: empty; give {_WHAT}")
+    if not starts:
+        if parser.is_binary:
+            raise InputFileError(f"{name}: not text; give {_WHAT}")
+        known = ", ".join(engine.name for engine in ENGINES.values())
+        raise InputFileError(
+            f"{name}: none of its {parser.lines} line(s) is known from the start of an inference server; give {_WHAT} ({known})"
+        )
+    if parser.dropped_starts:
+        note = f"{parser.dropped_starts} earlier starts are not kept"
+        starts = [replace(start, warnings=(*start.warnings, note)) for start in starts]
+    return [replace(start, source=name) for start in starts] if name != "the log" else starts
+
+
+def _pieces(log: LogInput) -> Iterator[Path | bytes | str]:
+    """What to feed; a path comes first where there is one."""
+    if isinstance(log, bytes):
+        yield log
+        return
+    if isinstance(log, str):
+        if "\n" in log or "\r" in log or not log.strip():
+            yield log
+            return
+        if len(log) > 4096 or not (is_file(Path(log)) or is_folder(Path(log))):
+            if any(rule.compiled.pattern.search(log) for rule in _rules()):
+                yield log
+                return
+            if len(log) > 4096:
+                raise InputFileError(f"{shown(log)}: neither a file nor a known line; give {_WHAT}")
+        log = Path(log)
+    if isinstance(log, os.PathLike):
+        path = Path(log)
+        yield path
+        with open_regular(path, _WHAT) as file:
+            yield from _read(path, file)
+        return
+    if not isinstance(log, Iterable):
+        raise ConfigError("log", log, "it is no log", "give a path, its text, or its lines")
+    batch = bytearray()
+    for line in log:
+        if not isinstance(line, str | bytes):
+            raise ConfigError("log", line, "a line should be text", "give a path, its text, or its lines")
+        batch += line.encode("utf-8", "replace") if isinstance(line, str) else line
+        if not batch.endswith(b"\n"):
+            batch += b"\n"
+        if len(batch) >= _WINDOW:
+            yield bytes(batch)
+            batch.clear()
+    yield bytes(batch)
+
+
+def _read(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+    """The content of a file in chunks, unpacked when it is gzip (as rotated logs are)."""
+    head = file.read(2)
+    file.seek(0)
+    if head != b"\x1f\x8b":
+        while chunk := file.read(_CHUNK):
+            yield chunk
+        return
+    try:
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            while chunk := unpacked.read(_CHUNK):
+                yield chunk
+    except (EOFError, OSError, ValueError) as error:
+        raise InputFileError(f"{path}: a damaged gzip file ({error}); give {_WHAT}") from None
+
+
+def engines() -> Mapping[str, Engine]:
+    """The tables by name."""
+    return ENGINES
