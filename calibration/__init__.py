@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "FitReport",
+    "ParsedStartup",
     "RunRecord",
+    "StartupLogParser",
     "calibrate",
     "cross_validate",
+    "diagnose",
     "diff_profiles",
     "fit_profile",
+    "parse_log",
+    "parse_starts",
     "read_runs",
     "write_runs",
 ]
 
 if TYPE_CHECKING:
     from calibration.estimator import FitReport, calibrate, diff_profiles, fit_profile
+    from calibration.logs.diagnosis import diagnose
+    from calibration.logs.parser import StartupLogParser, parse_log, parse_starts
+    from calibration.logs.startup import ParsedStartup
     from calibration.readers import read_runs, write_runs
     from calibration.records import RunRecord
     from calibration.validate import cross_validate
@@ -34,6 +42,11 @@ _HOMES = {
     "write_runs": "readers",
     "RunRecord": "records",
     "cross_validate": "validate",
+    "diagnose": "logs.diagnosis",
+    "ParsedStartup": "logs.startup",
+    "StartupLogParser": "logs.parser",
+    "parse_log": "logs.parser",
+    "parse_starts": "logs.parser",
 }
 """Public name -> module that defines it."""
 

@@ -409,13 +409,25 @@ class _Fit:
 
     def _figures_of(self, index: int, run: RunRecord, start: _Start) -> Iterator[tuple[frozenset[str] | str, float]]:
         """The figures of a run: the phase or phases that each holds, and seconds."""
-        fitted = {name: seconds for name, seconds in run.phases.items() if name in start.parts}
+        fitted = {
+            name: seconds for name, seconds in run.phases.items() if name in start.parts and name not in run.hidden
+        }
         yield from fitted.items()
+        if run.measured_from == "first_line":
+            self.notes.append(
+                RunNote(
+                    index,
+                    run.model.name,
+                    "counted from the first line of a log: its bootstrap and wall time are not used",
+                )
+            )
         for name, seconds in run.phases.items():
             if name not in start.parts and seconds > run.stamp_resolution_s and Phase(name) not in _NOT_READY:
                 why = "switched off by the flags" if name in start.off else "without a time in the prior"
                 self.notes.append(RunNote(index, run.model.name, f"{name} is {why}: its time counts as unattributed"))
         for figure in run.sums:
+            if run.hidden & set(figure.phases):
+                continue
             if start.parts.keys() & set(figure.phases):
                 yield frozenset(figure.phases), figure.seconds
             else:
@@ -424,8 +436,8 @@ class _Fit:
             self.notes.append(
                 RunNote(index, run.model.name, f"status {run.status}: only the phases that it measured are used")
             )
-        elif run.wall_s is not None:
-            left = max(run.wall_s - sum(fitted.values()), 0.0)
+        elif run.ready_s is not None:
+            left = max(run.ready_s - sum(fitted.values()), 0.0)
             if run.engine.page_cache == "unknown" and start.parts.keys() - run.phases.keys() >= {
                 Phase.WEIGHT_LOAD.value
             }:
@@ -1109,11 +1121,11 @@ def forget(profile: Profile, structures: Collection[str]) -> Profile:
 
 def total_error(run: RunRecord, profile: Profile) -> float | None:
     """Predicted / measured - 1 of the wall time of a run whose cache states are known; None for other runs."""
-    if run.wall_s is None or run.status != "ok" or run.wall_s <= 0:
+    if run.ready_s is None or run.status != "ok" or run.ready_s <= 0:
         return None
     if run.engine.page_cache == "unknown" and run.engine.load_format != "dummy":
         return None
-    return predict(run.model, run.hardware, run.engine, profile=profile).total_s / run.wall_s - 1.0
+    return predict(run.model, run.hardware, run.engine, profile=profile).total_s / run.ready_s - 1.0
 
 
 def diff_profiles(

@@ -196,7 +196,7 @@ class _Seen:
             (
                 (run.model, run.hardware, run.engine, run.sums, run.wall_s, run.first_token_s, run.status),
                 (frozenset(run.phases.items()), frozenset(run.facts.items())),
-                (run.dataset, run.host, run.repetitions, run.stamp_resolution_s),
+                (run.dataset, run.host, run.repetitions, run.stamp_resolution_s, run.measured_from),
             )
         )
         digest = run.source_digest if found.has_own_digest else None
@@ -598,6 +598,12 @@ _STATUS: Mapping[str, RunStatus] = {
     "out_of_memory": "oom",
     "未完成": "incomplete",
     "incomplete": "incomplete",
+    "加载失败": "load_failed",
+    "load_failed": "load_failed",
+    "捕获失败": "capture_failed",
+    "capture_failed": "capture_failed",
+    "崩溃": "crashed",
+    "crashed": "crashed",
 }
 """What a record says about its end, folded -> our word."""
 
@@ -1721,7 +1727,8 @@ _CSV_PHASES = (
 def runs_to_csv(runs: Iterable[RunRecord]) -> str:
     """The runs as a table in the layout of published_runs.csv; a host that is not published adds its accelerator.
 
-    A table holds names, seconds by phase and a few facts: sums, other facts, and settings that have no column are left out.
+    A table holds names, seconds by phase and a few facts: sums, other facts, settings that have no column, and what was counted from the first line
+    of a log instead of the start of its process are left out.
     """
     rows = list(runs)
     extra = [phase for phase in Phase if phase not in _CSV_PHASES and any(phase.value in run.phases for run in rows)]
@@ -1771,7 +1778,7 @@ def _csv_row(run: RunRecord) -> dict[str, object]:
         else "",
         "repetitions": run.repetitions,
         "stamp_resolution_s": f"{run.stamp_resolution_s:.12g}",
-        "wall_s": "" if run.wall_s is None else run.wall_s,
+        "wall_s": "" if run.ready_s is None else run.ready_s,
         "first_token_s": "" if run.first_token_s is None else run.first_token_s,
         "status": run.status,
         "max_num_seqs": engine.max_num_seqs or "",
@@ -1779,5 +1786,5 @@ def _csv_row(run: RunRecord) -> dict[str, object]:
         "tensor_parallel": engine.tp,
         **own,
         **{name: run.facts[name] for name in _FACT_COLUMNS if name in run.facts},
-        **run.phases,
+        **{name: seconds for name, seconds in run.phases.items() if name not in run.hidden},
     }

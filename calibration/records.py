@@ -21,7 +21,10 @@ from startup_model.units import Seconds
 
 __all__ = ["PhaseSum", "RunRecord", "RunStatus"]
 
-RunStatus = Literal["ok", "profiling_failed", "kv_cache_too_small", "oom", "incomplete"]
+RunStatus = Literal[
+    "ok", "incomplete", "load_failed", "profiling_failed", "oom", "kv_cache_too_small", "capture_failed", "crashed"
+]
+"""How a start ended: ok, still under way where the record ends, or why it failed."""
 
 _MILLISECONDS = 500.0
 """A wall time above so many times the sum of its phases, or phases so much above it, was given in milliseconds."""
@@ -59,7 +62,10 @@ class RunRecord(FrozenModel):
     sums: Annotated[tuple[PhaseSum, ...], Field(strict=False)] = ()
     """Figures that hold several phases together."""
     wall_s: Seconds | None = None
-    """Process start to ready."""
+    """Process start to ready; from the first line of a log where ``measured_from`` says so."""
+    measured_from: Literal["process_start", "first_line"] = "process_start"
+    """What ``wall_s`` and ``framework_bootstrap`` count from. A log begins some seconds after its process, when the imports that come before its first line
+    are done; such a record tells nothing about the bootstrap."""
     first_token_s: Seconds | None = None
     """Process start to the first token of the first request."""
     facts: dict[str, float] = Field(default_factory=dict)
@@ -119,9 +125,19 @@ class RunRecord(FrozenModel):
         return self
 
     @property
+    def ready_s(self) -> float | None:
+        """Seconds from process start to ready; None where they were not measured."""
+        return self.wall_s if self.measured_from == "process_start" else None
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Phases of which only a part was measured."""
+        return frozenset() if self.measured_from == "process_start" else frozenset({Phase.FRAMEWORK_BOOTSTRAP.value})
+
+    @property
     def unattributed_s(self) -> float | None:
         """Wall time that no measured phase holds; None without a wall time."""
-        return None if self.wall_s is None else self.wall_s - sum(self.phases.values())
+        return None if self.ready_s is None else self.ready_s - sum(self.phases.values())
 
 
 def _known_phase(name: str) -> None:

@@ -118,7 +118,7 @@ def leave_one_out(runs: Sequence[RunRecord], profile_without: Callable[[str], Pr
     """
     profiles = {name: profile_without(name) for name in dict.fromkeys(run.model.name for run in runs)}
     return HeldOutReport(
-        tuple(_row(run, run.model.name, profiles[run.model.name]) for run in runs if run.wall_s is not None)
+        tuple(_row(run, run.model.name, profiles[run.model.name]) for run in runs if run.ready_s is not None)
     )
 
 
@@ -203,7 +203,7 @@ def _column(name: str) -> Callable[[RunRecord], str]:
 def _wall(run: RunRecord) -> float:
     """Wall time of a run; less its load where nobody knows where that came from."""
     load = run.phases.get(Phase.WEIGHT_LOAD.value, 0.0) if run.engine.page_cache == "unknown" else 0.0
-    return (run.wall_s or 0.0) - load
+    return (run.ready_s or 0.0) - load
 
 
 def _row(run: RunRecord, group: str, profile: Profile, level: float = 0.9) -> HeldOutRow:

@@ -127,7 +127,7 @@ def predict(
         timings = run_pipeline(plan.pipeline, _step_seconds(plan))
         for phase, calls, phase_spread in plan.calls:
             seconds, elapsed = (float(value) for value in timings.get(phase, (0.0, 0.0)))
-            phases[phase] = PhasePrediction(phase, seconds, elapsed, calls)
+            phases[phase] = PhasePrediction(phase, seconds, elapsed, calls, phase_spread)
             total += seconds
             spread += seconds * phase_spread
     else:
@@ -135,7 +135,7 @@ def predict(
             seconds = 0.0
             for function, inputs, coefficients, scale, *_ in calls:
                 seconds += function(*inputs, **coefficients) * scale
-            phases[phase] = PhasePrediction(phase, seconds, seconds, calls)
+            phases[phase] = PhasePrediction(phase, seconds, seconds, calls, phase_spread)
             total += seconds
             spread += seconds * phase_spread
     if include:
@@ -162,7 +162,9 @@ def _add_segments(
         phase = Phase(name)
         if phase not in phases:
             seconds = plan.context.segments[phase]
-            phases[phase] = PhasePrediction(phase, seconds, seconds, plan.segment_calls[phase])
+            phases[phase] = PhasePrediction(
+                phase, seconds, seconds, plan.segment_calls[phase], UNKNOWN_HOST_SPREAD
+            )
             total += seconds
             spread += seconds * UNKNOWN_HOST_SPREAD
     ordered = {phase: phases[phase] for phase in Phase if phase in phases}

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from calibration.records import RunStatus
 from startup_model.phases import Phase
 
-__all__ = ["Engine", "Event", "Failure", "LogStatus", "Mark", "Milestone", "Row"]
-
-LogStatus = Literal[
-    "ok", "incomplete", "load_failed", "profiling_failed", "oom", "kv_cache_too_small", "capture_failed", "crashed"
-]
+__all__ = ["Engine", "Event", "Failure", "Mark", "Milestone", "Row"]
 
 Mark = Literal["", "opens", "begins", "settings", "up", "ready", "over", "progress"]
 """What a line means for the start as a whole. opens: printed by every process as it comes up, also by the first one. begins: printed once a
@@ -41,7 +38,7 @@ class Failure(NamedTuple):
     """A line that says why a start failed."""
 
     text: str
-    status: LogStatus
+    status: RunStatus
     """``crashed`` where the line does not say in which phase."""
     strength: int
     """Of several such lines the strongest counts, of equals the first. 0: only a hint at the phase (a line of a traceback); 1: harmless in a

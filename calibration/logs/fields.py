@@ -102,9 +102,9 @@ def _value_end(text: str, position: int) -> int:
             if depth == 0:
                 return index
             depth -= 1
-        elif depth == 0 and character in ",\n":
-            return index
-        elif depth == 0 and character == " " and index > position and _NAME_EQUALS.match(text, index + 1):
+        elif (depth == 0 and character in ",\n") or (
+            depth == 0 and character == " " and index > position and _NAME_EQUALS.match(text, index + 1)
+        ):
             return index
         index += 1
     return end

@@ -20,7 +20,10 @@ _LONGEST_LINE = 2**17
 _MOST_PIECES = 64
 
 _DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
-_MONTHS = {name: i for i, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split())}
+_MONTHS = {
+    name: i
+    for i, name in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])
+}
 
 
 class Line(NamedTuple):
@@ -102,7 +105,9 @@ _HEADERS = re.compile(
 
 
 _AT_HEAD = re.compile(r"(?:# )?(?:\([A-Za-z][^()]{1,120}\) ){0,2}(?=DEBUG |INFO |WARNING |ERROR |\[[0-9]{4}-)")
-_MAY_FOLLOW = re.compile(r"[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}|[0-9]T[0-9]{2}:[0-9]{2}:|\.[0-9]{3}\.[0-9]{3} [IWED]|[0-9]{4}-[0-9]{2}:[0-9]{2}|[IWEF][0-9]{4} ")
+_MAY_FOLLOW = re.compile(
+    r"[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}|[0-9]T[0-9]{2}:[0-9]{2}:|\.[0-9]{3}\.[0-9]{3} [IWED]|[0-9]{4}-[0-9]{2}:[0-9]{2}|[IWEF][0-9]{4} "
+)
 """What every header holds."""
 
 
@@ -144,7 +149,9 @@ STAMP_ANCHORS: Mapping[str, re.Pattern[bytes]] = {
 # --- carriers -----------------------------------------------------------------------------------------------------------
 
 _ANSI = re.compile(r"(?:\x1b|#033|\^\[)(?:\[[0-9;:?]{0,24}[ -/]{0,2}[@-~]|[@-Z\\-_])")
-_CHANNEL = re.compile(r"(?:\x1b\[[0-9;]{0,12}m)?(?P<compose>[\w./@:-]{1,100}) {1,40}\| |\[(?P<pod>(?:pod|container)/[\w./:-]{1,200})\] ")
+_CHANNEL = re.compile(
+    r"(?:\x1b\[[0-9;]{0,12}m)?(?P<compose>[\w./@:-]{1,100}) {1,40}\| |\[(?P<pod>(?:pod|container)/[\w./:-]{1,200})\] "
+)
 _CARRIERS: tuple[tuple[re.Pattern[str], Callable[[str], float | None]], ...] = (
     (re.compile(rf"(?:<[0-9]{{1,3}}>1? ?)?(?P<stamp>{_ISO})(?: std(?:out|err) [FP])?(?=[ \t:])"), _absolute),
     (re.compile(r"(?:<[0-9]{1,3}>)?(?P<stamp>[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?) "), _syslog),

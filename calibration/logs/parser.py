@@ -17,11 +17,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from calibration.logs.assembly import Start, assemble
-from calibration.logs.events import Engine, Event, Failure, Mark, Row
+from calibration.logs.assembly import assemble
+from calibration.logs.events import Event, Failure, Mark, Row
 from calibration.logs.fields import without_secrets
 from calibration.logs.lines import STAMP_ANCHORS, Line, split_line
 from calibration.logs.patterns import Template, template
+from calibration.logs.start import Start
 from calibration.logs.startup import ParsedStartup
 from calibration.logs.tables import COMMON_FAILURES, ENGINES, SHARED_ROWS
 from startup_model.errors import ConfigError, InputFileError, one_line, shown
@@ -408,23 +409,22 @@ LogInput = str | bytes | os.PathLike[str] | Iterable[str] | Iterable[bytes]
 
 
 def parse_log(log: LogInput) -> ParsedStartup:
-    """The last start in a log; ``parse_starts`` gives all of them, ``.earlier`` how many came before.
+    """The last start in a log; ``parse_starts`` gives all of them, ``.earlier`` says how many came before it.
 
     ``log``: a path, the text itself (anything with a line break), bytes, lines, or an open file. Raises InputFileError, in one line, for an empty
     or binary file, a folder, or the log of another program.
     """
-    starts = parse_starts(log)
-    return replace(starts[-1], earlier=len(starts) - 1)
+    return parse_starts(log)[-1]
 
 
-def parse_starts(log: LogInput) -> list[ParsedStartup]:
+def parse_starts(log: LogInput, *, chunks: bool = False) -> list[ParsedStartup]:
     """Every start in a log (of a container that was started again and again, of several pods), in the order in which they began.
 
-    At most the last thousand are kept. Raises InputFileError like ``parse_log``.
+    ``chunks``: the items of ``log`` are pieces of any length, not lines. At most the last thousand starts are kept. Raises InputFileError like ``parse_log``.
     """
     parser = StartupLogParser(events=False)
     name = "the log"
-    for piece in _pieces(log):
+    for piece in _pieces(log, chunks=chunks):
         if isinstance(piece, Path):
             name = str(piece)
         else:
@@ -442,10 +442,16 @@ def parse_starts(log: LogInput) -> list[ParsedStartup]:
     if parser.dropped_starts:
         note = f"{parser.dropped_starts} earlier starts are not kept"
         starts = [replace(start, warnings=(*start.warnings, note)) for start in starts]
-    return [replace(start, source=name) for start in starts] if name != "the log" else starts
+    counts: dict[str, int] = {}
+    numbered = []
+    for start in starts:
+        earlier = counts.get(start.channel, 0)
+        counts[start.channel] = earlier + 1
+        numbered.append(replace(start, earlier=earlier, source="" if name == "the log" else name))
+    return numbered
 
 
-def _pieces(log: LogInput) -> Iterator[Path | bytes | str]:
+def _pieces(log: LogInput, *, chunks: bool) -> Iterator[Path | bytes | str]:
     """What to feed; a path comes first where there is one."""
     if isinstance(log, bytes):
         yield log
@@ -474,7 +480,7 @@ def _pieces(log: LogInput) -> Iterator[Path | bytes | str]:
         if not isinstance(line, str | bytes):
             raise ConfigError("log", line, "a line should be text", "give a path, its text, or its lines")
         batch += line.encode("utf-8", "replace") if isinstance(line, str) else line
-        if not batch.endswith(b"\n"):
+        if not chunks and not batch.endswith(b"\n"):
             batch += b"\n"
         if len(batch) >= _WINDOW:
             yield bytes(batch)
@@ -496,8 +502,3 @@ def _read(path: Path, file: IO[bytes]) -> Iterator[bytes]:
                 yield chunk
     except (EOFError, OSError, ValueError) as error:
         raise InputFileError(f"{path}: a damaged gzip file ({error}); give {_WHAT}") from None
-
-
-def engines() -> Mapping[str, Engine]:
-    """The tables by name."""
-    return ENGINES

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from calibration.logs.events import LogStatus
+from calibration.logs.configuration import logged_engine
 from calibration.logs.fields import Setting
+from calibration.records import PhaseSum, RunRecord, RunStatus
+from startup_model.config.model import ModelConfig
+from startup_model.errors import MISSING, ConfigError, StartupModelError
+from startup_model.model import EngineLike, HardwareLike, ModelLike, as_engine, as_hardware, as_model
+from startup_model.phases import Phase
 
 __all__ = ["Evidence", "Moment", "ParsedStartup"]
 
@@ -69,9 +75,11 @@ class ParsedStartup:
     from_process_start: bool
     """Whether ``wall_s`` begins with the process; else with its first stamped line, some seconds later."""
     stamp_resolution_s: float | None
-    status: LogStatus
+    status: RunStatus
     evidence: Evidence | None
     """The line that the status rests on."""
+    phase_evidence: Mapping[str, Evidence]
+    """Phase -> the line that gives its longest part, else the last one that speaks of it."""
     compile_cache: str
     """warm: compiled graphs were loaded; cold: everything was compiled; unknown."""
     moments: tuple[Moment, ...]
@@ -102,9 +110,90 @@ class ParsedStartup:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data under the names of the attributes."""
-        data = asdict(self) | {"unknown_lines": self.unknown_lines}
+        data = {item.name: getattr(self, item.name) for item in fields(self)} | {"unknown_lines": self.unknown_lines}
         data["derived"] = sorted(self.derived)
         data["evidence"] = None if self.evidence is None else self.evidence._asdict()
+        data["phase_evidence"] = {name: line._asdict() for name, line in self.phase_evidence.items()}
         data["moments"] = [moment._asdict() for moment in self.moments]
-        data["source"] = self.source.rsplit("/", 1)[-1]
+        data |= {name: dict(data[name]) for name in ("flags", "settings", "phases", "joint", "facts", "parts", "ranks")}
+        data["warnings"] = list(self.warnings)
+        data["source"] = self.source.replace("\\", "/").rsplit("/", 1)[-1]
         return data
+
+    def to_run(
+        self,
+        hardware: HardwareLike,
+        *,
+        model: ModelLike | None = None,
+        engine: EngineLike | None = None,
+        page_cache: str = "unknown",
+        compile_cache: str | None = None,
+        process_start_s: float | None = None,
+        host: str = "",
+        dataset: str = "",
+    ) -> RunRecord:
+        """The start as a record for calibration.
+
+        hardware: the node, which no log names well enough. model, engine: in the place of what the log says. page_cache: hot, cold or unknown;
+        compile_cache: None: as the log tells. process_start_s: seconds from the start of the process to the first line of the log, where they were
+        measured; without them the record counts from its first line, and calibration leaves its bootstrap and wall time alone. Time spent on
+        downloading weights is taken off the wall time. Raises ConfigError when the model or the engine is not known here, or nothing was measured.
+        """
+        logged = logged_engine(self.engine, self.engine_version, self.engine_generation, self.flags, self.settings)
+        degrees = {name: count for name in ("tp", "pp", "dp") if (count := getattr(self, name)) is not None}
+        config = logged.config.replace(**degrees) if engine is None else as_engine(engine)
+        config = config.replace(page_cache=page_cache, compile_cache=compile_cache or self.compile_cache)
+        node = as_hardware(hardware)
+        needed = -(-config.tp * config.pp * config.dp // node.nodes)
+        if isinstance(hardware, str) and not node.is_cpu_only and needed > node.gpus:
+            node = node.replace(gpus=needed)  # a preset names the accelerator, not how many there are
+        head = 0.0 if self.from_process_start else process_start_s
+        if head is not None and not (math.isfinite(head) and 0 <= head < 86400):
+            raise ConfigError(
+                "process_start_s", head, "it should be seconds from 0 on", "give the time before the first line"
+            )
+        phases = {
+            name: seconds
+            for name, seconds in self.phases.items()
+            if name not in self.joint and name != Phase.UNATTRIBUTED.value
+        }
+        sums = [PhaseSum(phases=names, seconds=self.phases[name]) for name, names in self.joint.items()]
+        wall = (
+            None
+            if self.wall_s is None or not self.is_ok
+            else self.wall_s - self.facts.get("download_s", 0.0) + (head or 0.0)
+        )
+        boot = Phase.FRAMEWORK_BOOTSTRAP.value
+        if head and boot in phases:
+            phases[boot] += head
+        slack = (self.stamp_resolution_s or 1.0) * (len(phases) + 1)
+        if wall is not None and sum(phases.values()) > wall * 1.01 + slack:
+            wall = None  # the log counts something twice, or its clock was set
+        return RunRecord(
+            model=_model(model, self.model),
+            hardware=node,
+            engine=config,
+            phases=phases,
+            sums=tuple(sums),
+            wall_s=wall or None,
+            measured_from="process_start" if head is not None else "first_line",
+            facts={name: value for name, value in self.facts.items() if name != "ready_line"},
+            status=self.status,
+            dataset=dataset,
+            host=host,
+            stamp_resolution_s=self.stamp_resolution_s or 1.0,
+            source_digest=f"{self.source_digest}:{self.earlier}" if self.earlier else self.source_digest,
+        )  # fmt: skip
+
+
+def _model(given: ModelLike | None, logged: str | None) -> ModelConfig:
+    if given is not None:
+        return as_model(given)
+    if logged is None:
+        raise ConfigError("model", MISSING, "the log does not name it", "give model=")
+    try:
+        return as_model(logged)
+    except StartupModelError as error:
+        raise ConfigError(
+            "model", logged, f"the log names a model that is not known here ({error})", "give model= its config.json"
+        ) from None

@@ -15,12 +15,15 @@ from startup_model.phases import Phase
 
 __all__ = ["ADDITIVE", "COMMON_FAILURES", "ENGINES", "SETTING_FACTS", "SHARED_ROWS"]
 
+# fmt: off
+# One row a line, however long: the tables are read as tables.
+
 ADDITIVE = frozenset(
     {
         "load_weights_s", "dynamo_s", "compile_s", "compiled_graph_load_s", "torch_compile_total_s", "profiling_warmup_s",
         "download_s", "model_init_s", "precompile_s", "graph_capture_part_s", "model_buffer_gib",
     }
-)  # fmt: skip
+)
 """Facts that one process may print several times, for parts of one start (model and drafter, several ranges of shapes): they add up, and the parts are
 kept under ``<name>_parts_s``. The same figure printed by several ranks does not add up."""
 
@@ -29,7 +32,7 @@ SETTING_FACTS = frozenset(
         "max_num_batched_tokens", "max_model_len", "world_size", "dp_rank", "pp_rank", "tp_rank", "overridden_blocks", "max_num_seqs", "block_tokens",
         "done", "total", "k_gib", "v_gib", "model_buffer_gib",
     }
-)  # fmt: skip
+)
 """Figures of log lines that are settings or parts of something, no facts of their own."""
 
 _BOOT, _SPAWN, _TOKENIZER = Phase.FRAMEWORK_BOOTSTRAP, Phase.WORKER_SPAWN, Phase.TOKENIZER_LOAD
@@ -149,10 +152,11 @@ _VLLM = Engine(
         Row("drafter_load_begun", "Loading drafter model..."),
         Row("model_loaded", "Model loading took {weights_gib} memory and {model_loading_s}", _INIT, "0.11.2-"),
         Row("model_loaded", "Model loading took {weights_gib} and {model_loading_s}", _INIT, "0.8-0.27"),
-        Row("model_loaded", "Loading model weights took {weights_gib}", _INIT, "0.4.3-0.9; vllm-ascend"),
+        Row("model_loaded", "Loading model weights took {weights_gib}", _LOAD, "0.4.3-0.9; vllm-ascend"),
         Row("model_loaded", "Init model | hbm=[({weights_gib}, ", _INIT, "tpu-inference 0.12-", variant="vllm-tpu"),
         # torch.compile
         Row("compile_begun", "Warming up model for the compilation...", versions="0.9.2-, CPU"),
+        Row("graphs_stale", "Compiling model again due to a load failure", versions="0.16-"),
         Row("traced", "Dynamo bytecode transform time: {dynamo_s}", _TRACE, "0.6.6-"),
         Row("graph_to_cache", "Cache the graph ", versions="0.6.6-"),
         Row("graph_compiled", "Compiling a graph for {*} takes {compile_s}", _COMPILE, "0.6.6-"),
@@ -210,7 +214,7 @@ _VLLM = Engine(
         Row("flavour", "tpu_inference", variant="vllm-tpu"),
         Row("flavour", "Enabling JAX compile cache", variant="vllm-tpu"),
         Row("flavour", "Init mesh | mesh=", variant="vllm-tpu"),
-    ),  # fmt: skip
+    ),
     milestones=(
         Milestone("engine_started", (_BOOT, _TOKENIZER), (_BOOT,)),
         Milestone("load_begun", (_SPAWN,), (_SPAWN,)),
@@ -288,7 +292,7 @@ _SGLANG = Engine(
         Row("autotuned", "FlashInfer autotune completed."),
         Row("engine_up", "max_running_requests=", mark="up"),
         Row("ready", "The server is fired up and ready to roll!", _READY, mark="ready"),
-    ),  # fmt: skip
+    ),
     milestones=(
         Milestone("spawn_begun", (_BOOT, _TOKENIZER), (_BOOT,)),
         Milestone("load_begun", (_SPAWN,), (_SPAWN,)),

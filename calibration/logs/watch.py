@@ -1,0 +1,347 @@
+"""How much longer a start will take: a prediction, corrected by every phase that ends.
+
+    residual = pace × (expected seconds of the phases that are left) + what is left of the phase under way
+    pace     = (seconds so far + k) / (expected seconds of what is done + k),  k = 2 % of the expected total
+
+so a start that has been 20 % slow is expected to go on so. What is left of the phase under way, after e seconds of an expected m, is the mean of
+X - e over X > e for a lognormal X with median m: near m - e at first, and never negative when a phase overruns. A progress bar in the log overrides it:
+e × (total - done) / done. The interval is that of the prediction, as a factor, widened by 1 / sqrt(share that is left): fewer phases are left to make up
+for each other's errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import NormalDist
+from typing import NamedTuple
+
+from calibration.logs.configuration import logged_engine
+from calibration.logs.events import Event
+from calibration.logs.parser import StartupLogParser
+from calibration.logs.startup import ParsedStartup
+from startup_model.config.engine import EngineConfig
+from startup_model.errors import StartupModelError
+from startup_model.model import HardwareLike, ModelLike, ProfileLike, predict
+from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
+from startup_model.prediction import StartupPrediction
+
+__all__ = ["Expectation", "Outlook", "StartupWatch"]
+
+_STEADY = 0.02
+"""k of the pace, as a share of the expected total: a first phase of a blink says little."""
+_SLOWEST, _FASTEST = 50.0, 0.02
+_OVERRUN = 0.99
+"""Quantile of a phase from which it is said to overrun."""
+_BAR_COUNTS_FROM = 0.1
+"""Share of a progress bar from which it is believed."""
+_WIDEST = 3.0
+"""A factor of an interval is raised to this power at most."""
+_ENOUGH = 0.05
+"""Share of the expected total from which the phases other than the load set the pace."""
+_STAMP = 1.0
+"""Seconds that stamps of whole seconds may be off."""
+_WORTH_A_WORD_S = 2.0
+"""Seconds by which a phase has to exceed its expectation at least, to overrun."""
+_ORDER = {phase: index for index, phase in enumerate(Phase)}
+_NOT_PLANNED = frozenset({*BEFORE_ENGINE, *AFTER_READY, Phase.UNATTRIBUTED})
+_REFINING = frozenset(
+    {"arguments", "server_begun", "engine_started", "load_begun", "graphs_from_cache", "graph_to_cache", "resolved"}
+)
+
+
+class Expectation(NamedTuple):
+    """One phase that is to come."""
+
+    phase: Phase
+    seconds: float
+    overrun_s: float
+    """Seconds that it stays below with 99 %."""
+
+
+class Outlook(NamedTuple):
+    """Where a start is, and how long it will go on."""
+
+    status: str
+    """starting, ready, or why it failed."""
+    phase: str | None
+    """The phase under way; None before the first line, without a prediction, and at the end."""
+    elapsed_s: float
+    phase_elapsed_s: float
+    phase_expected_s: float | None
+    """With the pace so far."""
+    residual_delay_s: float | None
+    """Seconds until ready; None without a prediction, 0 when ready."""
+    interval: tuple[float, float] | None
+    """Around ``residual_delay_s``, at the prediction's level."""
+    fraction: float
+    """Of the expected total, done."""
+    pace: float
+    """Seconds so far over those expected for what is done."""
+    overrun: bool
+    """The phase under way takes longer than 99 in 100 would."""
+    finished: tuple[tuple[str, float], ...]
+    """Phases that ended, with their seconds; several that ended together are joined by +."""
+    start: int
+    """Which start of the log, from 0."""
+
+
+class StartupWatch:
+    """Follows a log as it grows and says how much longer it will take.
+
+    ``hardware`` and ``profile`` as in ``predict``; ``model`` and ``engine`` where they are known beforehand, else they are read off the log. ``began``: the
+    moment (on the caller's clock) at which the process was started; None: elapsed time counts from the first stamp of the log.
+    """
+
+    def __init__(
+        self,
+        *,
+        hardware: HardwareLike | None = None,
+        model: ModelLike | None = None,
+        engine: EngineConfig | None = None,
+        profile: ProfileLike | None = None,
+        page_cache: str = "unknown",
+        compile_cache: str | None = None,
+        level: float = 0.9,
+        began: float | None = None,
+    ) -> None:
+        self.problem: str | None = None
+        """Why there is no prediction, in one line; None when there is one."""
+        self.prediction: StartupPrediction | None = None
+        self._hardware, self._model, self._engine, self._profile = hardware, model, engine, profile
+        self._page_cache, self._compile_cache, self._level = page_cache, compile_cache, level
+        self._began = began
+        self._parser = StartupLogParser(progress=True)
+        self._start = 0
+        self._reset()
+        self._predict(None)
+
+    def _reset(self) -> None:
+        self._plan: tuple[Expectation, ...] = ()
+        self._reached: Phase | None = None
+        self._done_at = 0.0
+        self._groups: list[tuple[tuple[Phase, ...], float]] = []
+        self._bar: tuple[Phase, float] | None = None
+        self._latest: tuple[float, float] | None = None
+        self._status = "starting"
+        self._ready_at: float | None = None
+
+    # --- what happens ---------------------------------------------------------------------------------------------------
+
+    def feed(self, data: str | bytes, now: float) -> list[Event]:
+        """Take what the server printed up to ``now`` (seconds on a clock that only runs forward); the events in it."""
+        events = self._parser.feed(data)
+        for event in events:
+            self._take(event, now)
+        return events
+
+    def finish(self, now: float) -> ParsedStartup | None:
+        """The log has ended: the last start, or None when no line was known."""
+        starts = self._parser.finish()
+        for event in self._parser.feed(b""):
+            self._take(event, now)
+        if starts and self._status == "starting":
+            self._status = starts[-1].status if not starts[-1].is_ok else "ready"
+        return starts[-1] if starts else None
+
+    def _take(self, event: Event, now: float) -> None:
+        if event.start != self._start:
+            self._start = event.start
+            self._began = None  # the process that was started is not this one any more
+            self._reset()
+            self._predict(None)
+        if event.mark == "progress":
+            done, total = event.facts.get("done", 0.0), event.facts.get("total", 0.0)
+            if event.phase is not None and total > 0:
+                self._bar = (event.phase, min(1.0, done / total))
+            return
+        if event.elapsed_s is not None:
+            self._latest = (event.elapsed_s, now)
+        starts = self._parser.starts() if event.name in _REFINING or event.name == "failed" else []
+        if event.name == "failed":
+            self._status = starts[-1].status if starts and not starts[-1].is_ok else "crashed"
+            return
+        if event.name in _REFINING and self._status == "starting":
+            self._predict(starts[-1] if starts else None)
+        at = self._at(event, now)
+        if event.mark == "ready":
+            self._end(Phase.UNATTRIBUTED, at)
+            self._status, self._ready_at = "ready", at
+        elif event.phase is not None and any(entry.phase == event.phase for entry in self._plan):
+            self._end(event.phase, at)
+
+    def _at(self, event: Event, now: float) -> float:
+        """Seconds since the start began."""
+        if self._began is not None:
+            return max(0.0, now - self._began)
+        return event.elapsed_s if event.elapsed_s is not None else self.elapsed(now)
+
+    def _end(self, phase: Phase, at: float) -> None:
+        """A phase ended, and with it all before it."""
+        ended = tuple(entry.phase for entry in self._pending() if _ORDER[entry.phase] <= _ORDER[phase])
+        if not ended:
+            return
+        self._groups.append((ended, max(0.0, at - self._done_at)))
+        self._reached, self._done_at = ended[-1], max(at, self._done_at)
+        if Phase.WEIGHT_LOAD in ended and self._page_cache == "unknown":
+            self._infer_page_cache()
+
+    def _pending(self) -> tuple[Expectation, ...]:
+        """Phases that have not ended, the one under way first."""
+        if self._reached is None:
+            return self._plan
+        return tuple(entry for entry in self._plan if _ORDER[entry.phase] > _ORDER[self._reached])
+
+    def _infer_page_cache(self) -> None:
+        """Whether the weights came from memory or from storage, by which of the two the time of the load is nearer to."""
+        phases, seconds = self._groups[-1]
+        expected = {}
+        for state in ("cold", "hot"):
+            self._page_cache = state
+            self._predict_again()
+            expected[state] = sum(entry.seconds for entry in self._plan if entry.phase in phases)
+        if expected["cold"] > 0 and expected["hot"] > 0 and seconds > math.sqrt(expected["cold"] * expected["hot"]):
+            self._page_cache = "cold"
+            self._predict_again()
+
+    def _predict_again(self) -> None:
+        starts = self._parser.starts()
+        self._predict(starts[-1] if starts else None)
+
+    def _predict(self, start: ParsedStartup | None) -> None:
+        """(Re)make the prediction from what is known; phases that have ended stay so."""
+        model = self._model or (start.model if start else None)
+        if self._hardware is None:
+            self.problem = "the node is not known: give the hardware for an estimate of the remaining time"
+            return
+        if model is None:
+            self.problem = "no model was named yet"
+            return
+        try:
+            engine = self._engine or EngineConfig()
+            if self._engine is None and start is not None:
+                engine = logged_engine(
+                    start.engine, start.engine_version, start.engine_generation, start.flags, start.settings
+                ).config
+            elif start is not None and engine.version is None and start.engine_version:
+                engine = engine.replace(version=start.engine_version)
+            state = self._compile_cache or ("unknown" if start is None else start.compile_cache)
+            engine = engine.replace(page_cache=self._page_cache, compile_cache=state)
+            found = predict(model, self._hardware, engine, profile=self._profile, level=self._level)
+        except StartupModelError as error:
+            if self.prediction is None:
+                self.problem = str(error)
+            return
+        self.prediction, self.problem = found, None
+        self._plan = tuple(_expectations(found))
+
+    # --- what is to come ------------------------------------------------------------------------------------------------
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since the process was started, or since the first stamp of the log."""
+        if self._ready_at is not None:
+            return self._ready_at
+        if self._began is not None:
+            return max(0.0, now - self._began)
+        return 0.0 if self._latest is None else self._latest[0] + max(0.0, now - self._latest[1])
+
+    def outlook(self, now: float) -> Outlook:
+        """Where the start is at ``now``."""
+        elapsed = self.elapsed(now)
+        total = sum(entry.seconds for entry in self._plan)
+        if self._status != "starting" or total <= 0:
+            residual = 0.0 if self._status == "ready" else None
+            return Outlook(
+                self._status, None, elapsed, 0.0, None, residual, None if residual is None else (0.0, 0.0),
+                1.0 if self._status == "ready" else 0.0, 1.0, False, self._finished(), self._start,
+            )  # fmt: skip
+        pending = self._pending()
+        pace = self._pace(total)
+        current = pending[0] if pending else self._plan[-1]
+        since = max(0.0, elapsed - self._done_at)
+        sigma = min(
+            1.0, max(0.05, math.log(max(current.overrun_s / current.seconds, 1.0)) / NormalDist().inv_cdf(_OVERRUN))
+        )
+        left = _left(since, pace * current.seconds, sigma)
+        if self._bar is not None and self._bar[0] == current.phase and self._bar[1] >= _BAR_COUNTS_FROM:
+            left = since * (1.0 - self._bar[1]) / self._bar[1]
+        residual = left + pace * sum(entry.seconds for entry in pending[1:])
+        done = total - sum(entry.seconds for entry in pending) + min(since / pace, current.seconds)
+        fraction = min(0.999, done / total)
+        return Outlook(
+            status="starting",
+            phase=current.phase.value,
+            elapsed_s=elapsed,
+            phase_elapsed_s=since,
+            phase_expected_s=pace * current.seconds,
+            residual_delay_s=residual,
+            interval=self._interval(residual, fraction, pending),
+            fraction=fraction,
+            pace=pace,
+            overrun=since > max(1.0, pace) * current.overrun_s,
+            finished=self._finished(),
+            start=self._start,
+        )
+
+    def _finished(self) -> tuple[tuple[str, float], ...]:
+        return tuple(("+".join(phase.value for phase in phases), seconds) for phases, seconds in self._groups)
+
+    def _pace(self, total: float) -> float:
+        """Seconds so far over those expected for them. The load counts only where little else has ended: how fast storage is says nothing of the rest."""
+        expected = {entry.phase: entry.seconds for entry in self._plan}
+        # A log begins some seconds after its process: what its first part took says nothing about the pace.
+        groups = self._groups if self._began is not None else self._groups[1:]
+        pairs = [(phases, seconds, sum(expected.get(phase, 0.0) for phase in phases)) for phases, seconds in groups]
+        others = [pair for pair in pairs if pair[0] != (Phase.WEIGHT_LOAD,)]
+        if sum(pair[2] for pair in others) >= _ENOUGH * total:
+            pairs = others
+        steady = _STEADY * total
+        spent, planned = sum(pair[1] for pair in pairs), sum(pair[2] for pair in pairs)
+        return min(_SLOWEST, max(_FASTEST, (spent + steady) / (planned + steady))) if planned > 0 else 1.0
+
+    def _interval(self, residual: float, fraction: float, pending: tuple[Expectation, ...]) -> tuple[float, float]:
+        prediction = self.prediction
+        if prediction is None or prediction.total_s <= 0:
+            return (0.0, math.inf)
+        power = min(_WIDEST, 1.0 / math.sqrt(max(1.0 - fraction, 1e-3)))
+        factor = (prediction.total_s / max(prediction.interval[0], 1e-9)) ** power
+        coming = {entry.phase for entry in pending}
+        may_be_cold = bool({Phase.WEIGHT_LOAD, Phase.GRAPH_COMPILE} & coming)
+        cold = prediction.slowest_s - prediction.total_s if may_be_cold else 0.0
+        return (max(0.0, residual / factor - _STAMP), (residual + cold) * factor + _STAMP)
+
+
+def _expectations(prediction: StartupPrediction) -> Iterator[Expectation]:
+    """The phases that a log shows the end of. What no stage logs is spread over them; what ends with the load is part of it."""
+    planned = {
+        phase: entry for phase, entry in prediction.phases.items() if phase not in _NOT_PLANNED and entry.seconds > 0
+    }
+    inner = sum(entry.seconds for entry in planned.values())
+    stretch = sum(entry.seconds for entry in prediction.phases.values()) / inner if inner > 0 else 1.0
+    hidden = [
+        phase for phase in (Phase.TOKENIZER_LOAD, Phase.MODEL_INIT) if phase in planned and Phase.WEIGHT_LOAD in planned
+    ]
+    extra = sum(planned[phase].seconds for phase in hidden)
+    for phase, entry in planned.items():
+        if phase not in hidden:
+            more = extra if phase == Phase.WEIGHT_LOAD else 0.0
+            seconds = (entry.seconds + more) * stretch
+            overrun = (prediction.phase_quantile(phase.value, _OVERRUN) + more) * stretch
+            yield Expectation(phase, seconds, max(overrun, seconds + _WORTH_A_WORD_S))
+
+
+def _left(since: float, expected: float, sigma: float) -> float:
+    """Mean of X - since over X > since, for a lognormal X with this median and spread of the logarithm."""
+    if expected <= 0:
+        return 0.0
+    if since <= 0:
+        return expected
+    normal = NormalDist()
+    z = (math.log(since) - math.log(expected)) / sigma
+    survival = 1.0 - normal.cdf(z)
+    if survival < 1e-6:  # far beyond: the tail falls off like its hazard
+        return since * sigma / max(z, 1.0)
+    mean = (
+        expected * (1.0 - normal.cdf(z - sigma)) / survival
+    )  # of exp(log X) without the factor exp(sigma² / 2): the median's own scale
+    return max(0.0, mean - since)
