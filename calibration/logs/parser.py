@@ -100,12 +100,17 @@ class _Channel:
         """Clock -> the last stamp and how it was printed."""
         self.offsets: dict[str, float] = {}
         """Clock -> seconds of the years that went by."""
+        self.is_leap_year = False
 
     def time(self, line: Line) -> float | None:
         """The stamp of a line on a clock that runs on over New Year."""
         if line.stamp is None:
             return None
         value = line.stamp + self.offsets.get(line.clock, 0.0)
+        if line.clock == "vllm":
+            self.is_leap_year = self.is_leap_year or line.stamped.startswith("02-29")
+            if self.is_leap_year and line.stamped[:2] > "02":
+                value += 86400.0
         last = self.stamps.get(line.clock)
         if last is not None and line.clock == "vllm":
             year = 365 * 86400.0
@@ -145,6 +150,7 @@ class StartupLogParser:
         self._made = 0
         self._controls = 0
         self._looked_ahead = 0
+        self._scanned = 0
         self._events: list[Event] = []
 
     # --- feeding --------------------------------------------------------------------------------------------------------
@@ -172,7 +178,7 @@ class StartupLogParser:
     @property
     def is_binary(self) -> bool:
         """Whether what was fed looks like no text at all."""
-        return self._controls > 0.1 * min(self.bytes, _WINDOW)
+        return self._controls > 0.03 * min(self.bytes, _WINDOW)
 
     def _take(self, raw: bytes) -> None:
         if not raw:
@@ -217,6 +223,7 @@ class StartupLogParser:
                     end = min(end, position + _LONGEST_PIECE)
                 stop = end
             self._window(block, position, stop)
+            self._scanned += stop - position
             position = stop
 
     def _window(self, block: bytes, begin: int, end: int) -> None:
@@ -275,7 +282,7 @@ class StartupLogParser:
     def _waiting(self) -> bool:
         """Whether only another start is of interest: all so far are ready, or there is none in a long log."""
         if not self.recognised and not self._done:
-            return self.bytes > _PATIENCE
+            return self._scanned > _PATIENCE
         return bool(self._channels) and all(channel.start.is_ready for channel in self._channels.values())
 
     def _line(self, block: bytes, floor: int, left: int, right: int, rules: list[_Rule], number: int) -> None:
@@ -293,8 +300,8 @@ class StartupLogParser:
                 match = rule.compiled.pattern.search(line.message)
                 if match is None:
                     continue
-                is_known = True
                 if rule.failure is not None:
+                    is_known = is_known or not channel.start.is_ready
                     channel.start.fail(rule.failure, rule.engine, line, number)
                     if rule.failure.strength >= 2 and not channel.start.is_ready and self._wants_events:
                         self._tell(channel, "failed", None, {}, "", line, time, number)
@@ -304,6 +311,7 @@ class StartupLogParser:
                 if channel.start.ends_before(row, line):
                     self._renew(channel, row, line)
                 facts = channel.start.take(row, rule.engine, line, time, match, rule.compiled, channel.stamps, number)
+                is_known = is_known or facts is not None
                 if facts is not None and self._wants_events:
                     self._tell(channel, row.event, row.phase, facts, row.mark, line, time, number)
             channel.start.see(line, time)
@@ -359,6 +367,7 @@ class StartupLogParser:
                 if line.stamp is not None or line.carried is not None:
                     channel = self._channel(line)
                     channel.start.see(line, channel.time(line))
+                    channel.stamps.clear()  # lines before it are not of its time
                     if line.stamp is not None:
                         return
             position = stop + 1

@@ -2,7 +2,7 @@
 
 ``"Model loading took {weights_gib} and {model_loading_s}"`` reads two numbers with their units. The ending of a name says what it
 is: ``_s`` seconds (printed with or without a unit of time), ``_gib`` GiB (engines write GB and mean GiB), ``_x`` a factor; anything else
-is a whole number, which may have thousands separators. ``{*}`` skips text, ``{=name}`` takes a word. Everything else is literal.
+is a whole number, which may have thousands separators. ``{*}`` skips text, ``{=name}`` takes a word, ``{end}`` is the end of the line. Everything else is literal.
 
 No template can backtrack beyond a constant: gaps and words are bounded, and nothing that repeats stands inside something that
 repeats.
@@ -36,6 +36,8 @@ _LONGEST_SECONDS = 1e7
 _TIME_UNIT = r"(?:milliseconds?|seconds?|secs?|minutes?|mins?|hours|[nuµμm]s|[smh])"
 _SIZE_UNIT = r"(?:[KkMGT]i?B|[Bb]ytes|B)"
 _NUMBER = r"[-+]?[0-9][0-9,]{0,20}(?:\.[0-9]{1,12})?(?:[eE][-+]?[0-9]{1,2})?"
+_PLAIN = re.compile(r"[ !#-\[\]-~]+")
+"""Text that is the same inside a JSON string: no quotes, no backslashes, nothing beyond ASCII."""
 _PLACE = re.compile(r"\{(\*|=?[a-z_]+)\}")
 
 
@@ -43,7 +45,7 @@ class Template(NamedTuple):
     """A compiled template."""
 
     literal: str
-    """Its longest literal piece: a line without it cannot match."""
+    """Its longest plain piece: a line without it cannot match, a JSON record of the line has it too."""
     pattern: re.Pattern[str]
     facts: tuple[str, ...]
     """Names of the figures in it."""
@@ -59,6 +61,8 @@ def template(text: str) -> Template:
     for index, piece in enumerate(pieces):
         if index % 2 == 0:
             pattern.append(re.escape(piece).replace(r"\ ", " "))
+        elif piece == "end":
+            pattern.append(r" {0,8}\Z")
         elif piece == "*":
             pattern.append(r".{0,400}?")
         elif piece.startswith("="):
@@ -67,7 +71,8 @@ def template(text: str) -> Template:
         else:
             facts.append(piece)
             pattern.append(_place(piece))
-    literal = max(pieces[::2], key=lambda piece: len(piece.strip()))
+    runs = [run for piece in pieces[::2] for run in _PLAIN.findall(piece)]
+    literal = max(runs, key=lambda run: len(run.strip()))
     return Template(literal, re.compile("".join(pattern)), tuple(facts), tuple(words))
 
 

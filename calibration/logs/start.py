@@ -199,7 +199,7 @@ class Start:
         account = self.accounts.setdefault(engine, Account())
         self._mark(account, row, engine, line, time, stamps, number)
         self._words(row, match, compiled, line)
-        self._keep(account, row, line, time, stamps, facts)
+        self._keep(account, engine, row, line, time, facts)
         if engine and row.mark != "opens" and row.event != "flavour":
             self.events += 1
             self.first_line = self.first_line or number
@@ -312,7 +312,7 @@ class Start:
             self.models.append(name)
 
     def _keep(
-        self, account: Account, row: Row, line: Line, time: float | None, stamps: Stamps, facts: dict[str, float]
+        self, account: Account, engine: str, row: Row, line: Line, time: float | None, facts: dict[str, float]
     ) -> None:
         if row.event == "blocks_overridden" and facts.get("overridden_blocks") == 0:
             facts.clear()  # the trial allocation of the graph memory estimate, not the pool
@@ -326,7 +326,7 @@ class Start:
             rank.label = line.rank
         for name, value in facts.items():
             if name in ADDITIVE:
-                self._add(rank, name, value, time, labelled=bool(line.rank))
+                self._add(rank, name, value, time, labelled=bool(line.rank) or engine != "vllm")  # others name every rank
             elif name in ("tp_rank", "pp_rank", "dp_rank", "world_size"):
                 self.settings[name] = max(int(value), int(self.settings.get(name) or 0))  # type: ignore[arg-type]
             elif name in SETTING_FACTS and not name.endswith("_gib"):

@@ -341,7 +341,7 @@ _TGI = Engine(
         Row("warmed_up", "Setting max batch total tokens to {max_num_batched_tokens}", _PROFILE),
         Row("engine_up", "Using backend V", mark="up"),
         Row("model_named", "of model {=model}"),
-        Row("ready", ": Connected", _READY, mark="ready"),
+        Row("ready", "Connected{end}", _READY, mark="ready"),
         Row("flavour", "text_generation_launcher"),
         Row("flavour", "text_generation_router"),
     ),

@@ -1,0 +1,372 @@
+"""Start-up logs: every sample gives the values that a careful reader takes from it, however it is wrapped, cut or fed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration import StartupLogParser, parse_log, parse_starts
+from calibration.logs.startup import ParsedStartup
+from calibration.logs.tables import COMMON_FAILURES, ENGINES, SHARED_ROWS
+from startup_model.errors import ConfigError, InputFileError
+from startup_model.phases import Phase
+from log_samples import SAMPLES, Sample
+
+SECRETS = ("sk-verysecretverysecret", "secret-key-value", "hunter2hunter2", "hf_abcdefghijklmnopqrstuvwxyz")
+
+
+def check(found: ParsedStartup, sample: Sample) -> None:
+    assert found.engine == sample.engine
+    assert found.status == sample.status
+    for name, value in sample.facts.items():
+        assert found.facts.get(name) == pytest.approx(value, abs=1e-6), name
+    for name, value in sample.phases.items():
+        assert found.phases.get(name) == pytest.approx(value, abs=1e-6), name
+    for name, value in sample.other.items():
+        assert getattr(found, name) == value, name
+    assert not [name for name in sample.absent if name in found.facts]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_values_of_a_careful_reader(name: str) -> None:
+    found = parse_log(SAMPLES[name].text)
+    check(found, SAMPLES[name])
+    assert list(found.phases) == [phase.value for phase in Phase if phase.value in found.phases]
+    assert all(seconds >= 0 for seconds in found.phases.values())
+    if found.wall_s is not None and found.first_line == 1:
+        assert sum(found.phases.values()) <= found.wall_s + len(found.phases) + 1
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_secrets_are_nowhere(name: str) -> None:
+    found = parse_log(SAMPLES[name].text)
+    text = json.dumps(found.to_dict()) + repr(found)
+    assert not [secret for secret in SECRETS if secret in text]
+
+
+# --- wrappings ----------------------------------------------------------------------------------------------------------
+
+
+def _json_lines(text: str) -> str:
+    return "\n".join(json.dumps({"log": line + "\n", "stream": "stderr", "time": "2026-03-02T10:00:00.123456789Z"}) for line in text.splitlines())
+
+
+def _each(prefix: str) -> Callable[[str], str]:
+    return lambda text: "\n".join(prefix + line for line in text.splitlines()) + "\n"
+
+
+WRAPPINGS: dict[str, Callable[[str], str | bytes]] = {
+    "windows line ends": lambda text: text.replace("\n", "\r\n"),
+    "colours": lambda text: re.sub(r"(?m)^(\(\w+ pid=\d+\))", "\x1b[0;36m\\1\x1b[0;0m", text.replace("INFO ", "\x1b[32mINFO\x1b[0m ")),
+    "compose": _each("vllm-1  | "),
+    "kubectl --timestamps": _each("2026-03-02T10:00:00.123456789Z "),
+    "kubectl --prefix": _each("[pod/llm-0/server] "),
+    "CRI": _each("2026-03-02T10:00:00.123456789+00:00 stderr F "),
+    "journald": _each("Mar 02 10:00:01 host-1 vllm[2827]: "),
+    "journald short-iso": _each("2026-03-02T10:00:01+0100 host-1 vllm[2827]: "),
+    "syslog": _each("<30>Mar  2 10:00:01 host-1 vllm[2827]: "),
+    "syslog 5424": _each("<30>1 2026-03-02T10:00:01.000Z host-1 vllm 2827 - - "),
+    "shell comments": _each("# "),
+    "docker json": _json_lines,
+    "blank lines": lambda text: text.replace("\n", "\n\n"),
+    "UTF-16": lambda text: text.encode("utf-16"),
+    "UTF-16 without a mark": lambda text: text.encode("utf-16-le"),
+    "UTF-8 with a mark": lambda text: text.encode("utf-8-sig"),
+    "broken UTF-8": lambda text: text.encode().replace(b"Started server", b"\xff\xfeStarted server"),
+    "noise between": lambda text: text.replace("\n", "\nsome other program speaks\n"),
+    "no last line end": lambda text: text.rstrip("\n"),
+}
+PLAIN = [name for name in SAMPLES if not name.startswith(("three", "llama", "tensorrt"))]
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+@pytest.mark.parametrize("name", PLAIN)
+def test_wrapped_logs_say_the_same(name: str, wrapping: str) -> None:
+    sample = SAMPLES[name]
+    found = parse_log(WRAPPINGS[wrapping](sample.text))
+    check(found, sample)
+
+
+def test_a_rotated_log_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "server.log.gz"
+    sample = SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"]
+    path.write_bytes(gzip.compress(sample.text.encode()))
+    check(parse_log(path), sample)
+    check(parse_log(str(path)), sample)
+
+
+def test_lines_bytes_and_files_are_read(tmp_path: Path) -> None:
+    sample = SAMPLES["vllm 0.32, CPU, [tag] lines, tp 2"]
+    path = tmp_path / "server.log"
+    path.write_text(sample.text, encoding="utf-8")
+    check(parse_log(path), sample)
+    check(parse_log(sample.text.encode()), sample)
+    check(parse_log(sample.text.splitlines()), sample)
+    check(parse_log(line.encode() for line in sample.text.splitlines(keepends=True)), sample)
+    with path.open("rb") as file:
+        check(parse_log(file), sample)
+    with path.open(encoding="utf-8") as file:
+        check(parse_log(file), sample)
+    assert parse_log("INFO 07-01 20:00:48 [gpu_model_runner.py:2326] Graph capturing finished in 20 secs, took 0.47 GiB").facts["graph_capture_s"] == 20
+
+
+def test_json_formatter_of_the_engine() -> None:
+    sample = SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"]
+    lines = []
+    for line in sample.text.splitlines():
+        match = re.match(r"(INFO|ERROR) 07-01 (\S+) \[\S+\] (.*)", line)
+        if match:
+            level, time, message = match.groups()
+            lines.append(json.dumps({"asctime": f"2026-07-01 {time}", "levelname": level, "name": "vllm", "message": message}))
+        else:
+            lines.append(json.dumps({"asctime": "2026-07-01 20:00:49", "levelname": "INFO", "message": line.removeprefix("INFO:     ")}))
+    found = parse_log("\n".join(lines))
+    facts = {name: value for name, value in sample.facts.items() if not name.startswith("wall_first_to_last")}
+    check(found, sample._replace(facts=facts))
+    assert any("container runtime or journal" in warning for warning in found.warnings)
+
+
+def test_tgi_json_output_in_its_two_shapes() -> None:
+    lines = []
+    for line in SAMPLES["tgi 3.3"].text.splitlines():
+        match = re.match(r"(\S+Z) +(INFO|ERROR) (?:\S+: )?(text_generation_\w+(?:::\w+)?): (?:\S+\.rs:\d+: )?(.*)", line)
+        if match is None:
+            continue
+        stamp, level, target, message = match.groups()
+        if target == "text_generation_launcher":
+            lines.append(json.dumps({"timestamp": stamp, "level": level, "fields": {"message": message}, "target": target}))
+        else:
+            lines.append(json.dumps({"timestamp": stamp, "level": level, "message": message, "target": target}))
+    found = parse_log("\n".join(lines))
+    assert found.engine == "tgi"
+    assert found.status == "ok"
+    assert found.facts["shard_ready_s"] == 20.319623577
+    assert found.facts["wall_first_line_to_ready_s"] == pytest.approx(31.645521, abs=1e-3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(SAMPLES)), st.lists(st.integers(1, 400), min_size=1, max_size=40))
+def test_any_chunking_gives_the_same(name: str, sizes: list[int]) -> None:
+    raw = SAMPLES[name].text.encode()
+    parser = StartupLogParser()
+    position, index, events = 0, 0, []
+    while position < len(raw):
+        size = sizes[index % len(sizes)]
+        events += parser.feed(raw[position : position + size])
+        position, index = position + size, index + 1
+    (found,) = parser.finish()
+    (whole,) = parse_starts(raw)
+    assert found.to_dict() | {"source": ""} == whole.to_dict() | {"source": ""}
+    assert [event.line_number for event in events] == sorted(event.line_number for event in events)
+
+
+# --- several starts, several channels -----------------------------------------------------------------------------------
+
+
+def test_a_restart_loop_gives_one_record_a_start() -> None:
+    failed = SAMPLES["vllm 0.19, out of memory in capture"]
+    good = SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"]
+    starts = parse_starts(failed.text + failed.text + good.text + good.text)
+    assert [start.status for start in starts] == ["oom", "oom", "ok", "ok"]
+    assert [start.earlier for start in starts] == [0, 1, 2, 3]
+    check(starts[0], failed)
+    check(starts[2], good)
+    check(starts[3], good)
+    assert parse_log(failed.text + good.text).status == "ok"
+
+
+def test_a_process_that_comes_up_anew_opens_the_next_start() -> None:
+    """The platform line comes before the banner; the next start counts from there."""
+    good = SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"].text
+    first, second = parse_starts(good + good.replace("07-01 20:", "07-01 21:"))
+    assert first.last_stamp == "07-01 20:01:30"
+    assert second.first_stamp == "07-01 21:00:00"
+    assert second.wall_s == 49
+
+
+def test_silent_deaths_are_told_by_the_second_banner() -> None:
+    banner = "(APIServer pid=1) INFO 01-15 22:3{}:00 [api_server.py:1351] vLLM API server version 0.13.0\n(APIServer pid=1) INFO 01-15 22:3{}:01 [utils.py:253] non-default args: {{'model': 'org/m'}}\n"
+    starts = parse_starts("".join(banner.format(i, i) for i in range(4)))
+    assert [start.status for start in starts] == ["incomplete"] * 4
+
+
+def test_pods_are_told_apart_by_their_prefix() -> None:
+    a = SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"].text.splitlines()
+    b = SAMPLES["vllm 0.32, CPU, [tag] lines, tp 2"].text.splitlines()
+    mixed = []
+    for index in range(max(len(a), len(b))):
+        mixed += [f"[pod/a-1/server] {a[index]}"] if index < len(a) else []
+        mixed += [f"[pod/b-1/server] {b[index]}"] if index < len(b) else []
+    starts = parse_starts("\n".join(mixed))
+    assert {start.channel for start in starts} == {"pod/a-1/server", "pod/b-1/server"}
+    by_pod = {start.channel: start for start in starts}
+    check(by_pod["pod/a-1/server"], SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"])
+    check(by_pod["pod/b-1/server"], SAMPLES["vllm 0.32, CPU, [tag] lines, tp 2"])
+
+
+def test_ranks_are_kept_and_the_largest_counts() -> None:
+    found = parse_log(SAMPLES["vllm 0.13, tp 2, cold, download, spliced bar"].text)
+    by_rank = {label.split()[0]: facts for label, facts in found.ranks.items()}
+    assert by_rank["Worker_TP0"]["load_weights_s"] == 1.13
+    assert by_rank["Worker_TP1"]["load_weights_s"] == 1.41
+    assert found.facts["load_weights_s"] == 1.41
+
+
+def test_equal_figures_without_a_prefix_are_those_of_several_ranks() -> None:
+    """vLLM 0.9 printed unprefixed lines with data parallelism: times that overlap are not one after the other."""
+    line = "INFO 07-01 20:00:1{} [default_loader.py:272] Loading weights took 8.5{} seconds\n"
+    text = "INFO 07-01 20:00:04 [api_server.py:1395] vLLM API server version 0.9.0\n" + line.format(7, 0) + line.format(8, 1)
+    assert parse_log(text).facts["load_weights_s"] == 8.51
+
+
+# --- time ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "seconds"),
+    [
+        ("12-31 23:59:50", "01-01 00:00:20", 30.0),
+        ("06-30 23:59:59", "07-01 00:00:01", 2.0),
+        ("02-28 23:59:59", "03-01 00:00:01", 2.0),
+        ("02-29 23:59:59", "03-01 00:00:01", 2.0),
+    ],
+)
+def test_midnight_and_new_year(first: str, last: str, seconds: float) -> None:
+    text = f"INFO {first} [api_server.py:1395] vLLM API server version 0.9.2\nINFO {last} [core.py:172] init engine (profile, create kv cache, warmup model) took 1.00 seconds\n"
+    assert parse_log(text).facts["wall_first_to_last_line_s"] == seconds
+
+
+def test_stamps_with_fractions_set_the_resolution() -> None:
+    text = SAMPLES["vllm 0.32, CPU, [tag] lines, tp 2"].text
+    fine = re.sub(r"(11-29 19:1\d:\d\d) ", r"\1.250 ", text)
+    found = parse_log(fine)
+    assert found.stamp_resolution_s == pytest.approx(1e-3)
+    assert found.facts["wall_first_line_to_ready_s"] == 38
+
+
+def test_units_are_read() -> None:
+    head = "INFO 07-01 20:00:04 [api_server.py:1395] vLLM API server version 0.9.2\n"
+    for figure, seconds in {"2.50 s": 2.5, "2.50 secs": 2.5, "2.50 seconds": 2.5, "2500 ms": 2.5, "1,002.5 seconds": 1002.5}.items():
+        assert parse_log(f"{head}INFO 07-01 20:00:09 [x.py:1] Loading weights took {figure}\n").facts["load_weights_s"] == pytest.approx(seconds)
+    assert parse_log(f"{head}INFO 07-01 20:00:09 [x.py:1] Loading model weights took 512 MiB\n").facts["weights_gib"] == 0.5
+
+
+# --- bad input ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("log", ["", b"", "\n\n", [], ["", ""]])
+def test_an_empty_log(log: object) -> None:
+    with pytest.raises(InputFileError, match=r"empty|none of its"):
+        parse_log(log)  # type: ignore[arg-type]
+
+
+def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    other = tmp_path / "nginx.log"
+    other.write_text('10.0.0.1 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 612\n' * 50)
+    with pytest.raises(InputFileError, match="none of its 50 line"):
+        parse_log(other)
+    binary = tmp_path / "core"
+    binary.write_bytes(bytes(range(256)) * 400)
+    with pytest.raises(InputFileError, match="not text"):
+        parse_log(binary)
+    with pytest.raises(InputFileError, match="a folder"):
+        parse_log(tmp_path)
+    with pytest.raises(InputFileError, match="no such file"):
+        parse_log(str(tmp_path / "missing.log"))
+    damaged = tmp_path / "cut.log.gz"
+    damaged.write_bytes(gzip.compress(SAMPLES["tgi 3.3"].text.encode())[:-20])
+    with pytest.raises(InputFileError, match="damaged gzip"):
+        parse_log(damaged)
+    with pytest.raises(ConfigError, match="no log"):
+        parse_log(7)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="a line should be text"):
+        parse_log([1, 2])  # type: ignore[list-item]
+
+
+def test_a_web_server_that_starts_is_no_inference_server() -> None:
+    with pytest.raises(InputFileError, match="none of its"):
+        parse_log("INFO:     Started server process [1]\nINFO:     Waiting for application startup.\nINFO:     Application startup complete.\n")
+
+
+def test_an_event_at_the_end_of_a_line_of_ten_megabytes() -> None:
+    good = SAMPLES["vllm 0.32, CPU, [tag] lines, tp 2"].text
+    bar = "Capturing CUDA graph shapes:  50%|#####     | 1/2 [00:00<00:00,  1.00it/s] " * 130_000
+    line = "(EngineCore pid=8) INFO 11-29 19:13:34 [gpu_model_runner.py:1] Graph capturing finished in 3 secs, took 0.50 GiB\n"
+    found = parse_log(good.replace("(EngineCore pid=8) INFO 11-29 19:13:36", bar + line + "(EngineCore pid=8) INFO 11-29 19:13:36"))
+    assert found.facts["graph_capture_s"] == 3
+    assert found.status == "ok"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 2**32), st.integers(1, 30))
+def test_mutated_logs_are_read_or_refused(name: str, seed: int, count: int) -> None:
+    rng = random.Random(seed)  # noqa: S311  not for secrets
+    raw = bytearray(SAMPLES[name].text.encode())
+    for _ in range(count):
+        kind, place = rng.randrange(5), rng.randrange(len(raw) or 1)
+        if kind == 0:
+            raw[place : place + rng.randrange(40)] = b""
+        elif kind == 1:
+            raw[place:place] = bytes(rng.randrange(256) for _ in range(rng.randrange(20)))
+        elif kind == 2:
+            raw[place:place] = raw[place : place + 200] * rng.randrange(4)
+        elif kind == 3:
+            raw[place:place] = rng.choice([b"\n", b"\r", b"(", b"{", b"took 1e999 s", b"-1 GiB", b"99-99 99:99:99", b'{"log":'])
+        elif raw:
+            raw[place % len(raw)] = rng.randrange(256)
+    try:
+        for found in parse_starts(bytes(raw)):
+            json.dumps(found.to_dict(), allow_nan=False)
+            assert all(0 <= seconds < 1e9 for seconds in found.phases.values())
+    except InputFileError as error:
+        assert "\n" not in str(error)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=3000))
+def test_junk_is_refused_in_one_line(raw: bytes) -> None:
+    try:
+        parse_starts(raw)
+    except InputFileError as error:
+        assert "\n" not in str(error)
+
+
+# --- the tables ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_row_matches_its_own_wording() -> None:
+    """A template with figures in its places matches the line that it describes, and reads the figures."""
+    from calibration.logs.patterns import template
+
+    for engine in ENGINES.values():
+        for row in (*engine.rows, *SHARED_ROWS):
+            compiled = template(row.text)
+            line = re.sub(r"\{\*\}", "x", row.text)
+            if "{end}" in line:
+                assert compiled.pattern.search("some words before " + line.replace("{end}", ""))
+                continue
+            line = re.sub(r"\{=(\w+)\}", "1.2", line)
+            line = re.sub(r"\{\w+_s\}", "12.5 s", line)
+            line = re.sub(r"\{\w+_gib\}", "1.5 GiB", line)
+            line = re.sub(r"\{\w+\}", "42", line)
+            assert compiled.pattern.search(f"some words before {line} and after"), row.text
+            assert len(compiled.literal.strip()) >= 4, f"{row.text}: too little to look for"
+        events = {row.event for row in engine.rows} | {"ready"}
+        assert {milestone.event for milestone in engine.milestones} <= events, engine.name
+    assert all(0 <= failure.strength <= 9 for failure in COMMON_FAILURES)
+
+
+def test_failures_are_no_advice() -> None:
+    """Lines that only speak of memory running out are no failures: good starts print them."""
+    text = SAMPLES["vllm 0.6.3, V0, pp 2"].text
+    cut = text[: text.index("(VllmWorkerProcess pid=71) INFO 03-02 10:00:40")]
+    assert parse_log(cut).status == "incomplete"
