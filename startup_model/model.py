@@ -162,9 +162,7 @@ def _add_segments(
         phase = Phase(name)
         if phase not in phases:
             seconds = plan.context.segments[phase]
-            phases[phase] = PhasePrediction(
-                phase, seconds, seconds, plan.segment_calls[phase], UNKNOWN_HOST_SPREAD
-            )
+            phases[phase] = PhasePrediction(phase, seconds, seconds, plan.segment_calls[phase], UNKNOWN_HOST_SPREAD)
             total += seconds
             spread += seconds * UNKNOWN_HOST_SPREAD
     ordered = {phase: phases[phase] for phase in Phase if phase in phases}

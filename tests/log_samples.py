@@ -5,6 +5,8 @@ The wordings are those of the engines' own packages (each sample names the versi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -15,8 +17,8 @@ class Sample(NamedTuple):
     engine: str
     status: str
     facts: dict[str, float]
-    phases: dict[str, float] = {}
-    other: dict[str, Any] = {}
+    phases: Mapping[str, float] = MappingProxyType({})
+    other: Mapping[str, Any] = MappingProxyType({})
     """Attributes of the ParsedStartup."""
     absent: tuple[str, ...] = ()
     """Facts that the log does not say."""
@@ -384,7 +386,13 @@ SAMPLES["sglang 0.5.16, two captures that add up"] = Sample(
 """,
     "sglang",
     "ok",
-    {"load_weights_s": 0.8, "weights_gib": 5.25, "kv_memory_gib": 7.1, "graph_capture_s": 8.12, "wall_first_line_to_ready_s": 20},
+    {
+        "load_weights_s": 0.8,
+        "weights_gib": 5.25,
+        "kv_memory_gib": 7.1,
+        "graph_capture_s": 8.12,
+        "wall_first_line_to_ready_s": 20,
+    },
     {"graph_capture": 8.12},
     {"quantization": "awq", "tp": 1},
 )
@@ -447,7 +455,12 @@ SAMPLES["tensorrt-llm under dynamo, the tail"] = Sample(
 """,
     "tensorrt-llm",
     "ok",
-    {"kv_cache_tokens": 220480, "kv_memory_gib": 26.91, "wall_first_to_last_line_s": 0, "wall_first_line_to_ready_s": 0},
+    {
+        "kv_cache_tokens": 220480,
+        "kv_memory_gib": 26.91,
+        "wall_first_to_last_line_s": 0,
+        "wall_first_line_to_ready_s": 0,
+    },
 )
 
 SAMPLES["vllm on TPU, cut"] = Sample(

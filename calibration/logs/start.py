@@ -200,7 +200,7 @@ class Start:
         self._mark(account, row, engine, line, time, stamps, number)
         self._words(row, match, compiled, line)
         self._keep(account, engine, row, line, time, facts)
-        if engine and row.mark != "opens" and row.event != "flavour":
+        if engine and row.event != "flavour":
             self.events += 1
             self.first_line = self.first_line or number
         self.last_event_line = number
@@ -326,7 +326,9 @@ class Start:
             rank.label = line.rank
         for name, value in facts.items():
             if name in ADDITIVE:
-                self._add(rank, name, value, time, labelled=bool(line.rank) or engine != "vllm")  # others name every rank
+                self._add(
+                    rank, name, value, time, labelled=bool(line.rank) or engine != "vllm"
+                )  # others name every rank
             elif name in ("tp_rank", "pp_rank", "dp_rank", "world_size"):
                 self.settings[name] = max(int(value), int(self.settings.get(name) or 0))  # type: ignore[arg-type]
             elif name in SETTING_FACTS and not name.endswith("_gib"):

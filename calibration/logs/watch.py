@@ -35,6 +35,10 @@ _OVERRUN = 0.99
 """Quantile of a phase from which it is said to overrun."""
 _BAR_COUNTS_FROM = 0.1
 """Share of a progress bar from which it is believed."""
+_BAR_FACTOR = 1.5
+"""By which the rest of a progress bar may be wrong: shards and graphs are not all of one size."""
+_FAR = 1e-6
+"""Probability of lasting so long below which the lognormal's tail is taken for an exponential."""
 _WIDEST = 3.0
 """A factor of an interval is raised to this power at most."""
 _ENOUGH = 0.05
@@ -165,7 +169,10 @@ class StartupWatch:
             self._predict(starts[-1] if starts else None)
         at = self._at(event, now)
         if event.mark == "ready":
-            self._end(Phase.UNATTRIBUTED, at)
+            if self._pending():
+                self._end(Phase.UNATTRIBUTED, at)
+            elif self._plan and at > self._done_at:
+                self._groups.append(((Phase.API_READY,), at - self._done_at))
             self._status, self._ready_at = "ready", at
         elif event.phase is not None and any(entry.phase == event.phase for entry in self._plan):
             self._end(event.phase, at)
@@ -262,10 +269,13 @@ class StartupWatch:
         sigma = min(
             1.0, max(0.05, math.log(max(current.overrun_s / current.seconds, 1.0)) / NormalDist().inv_cdf(_OVERRUN))
         )
-        left = _left(since, pace * current.seconds, sigma)
+        under_way = _Remainder(pace * current.seconds, sigma, since)
+        left, shares = under_way.mean(), (under_way.quantile(self._tail), under_way.quantile(1.0 - self._tail))
         if self._bar is not None and self._bar[0] == current.phase and self._bar[1] >= _BAR_COUNTS_FROM:
             left = since * (1.0 - self._bar[1]) / self._bar[1]
-        residual = left + pace * sum(entry.seconds for entry in pending[1:])
+            shares = (left / _BAR_FACTOR, left * _BAR_FACTOR)
+        following = pace * sum(entry.seconds for entry in pending[1:])
+        residual = left + following
         done = total - sum(entry.seconds for entry in pending) + min(since / pace, current.seconds)
         fraction = min(0.999, done / total)
         return Outlook(
@@ -275,7 +285,7 @@ class StartupWatch:
             phase_elapsed_s=since,
             phase_expected_s=pace * current.seconds,
             residual_delay_s=residual,
-            interval=self._interval(residual, fraction, pending),
+            interval=self._interval(shares, following, fraction, pending),
             fraction=fraction,
             pace=pace,
             overrun=since > max(1.0, pace) * current.overrun_s,
@@ -299,7 +309,14 @@ class StartupWatch:
         spent, planned = sum(pair[1] for pair in pairs), sum(pair[2] for pair in pairs)
         return min(_SLOWEST, max(_FASTEST, (spent + steady) / (planned + steady))) if planned > 0 else 1.0
 
-    def _interval(self, residual: float, fraction: float, pending: tuple[Expectation, ...]) -> tuple[float, float]:
+    @property
+    def _tail(self) -> float:
+        return (1.0 - self._level) / 2.0
+
+    def _interval(
+        self, shares: tuple[float, float], following: float, fraction: float, pending: tuple[Expectation, ...]
+    ) -> tuple[float, float]:
+        """What is left of the phase under way, and the others by the prediction's factor."""
         prediction = self.prediction
         if prediction is None or prediction.total_s <= 0:
             return (0.0, math.inf)
@@ -308,7 +325,9 @@ class StartupWatch:
         coming = {entry.phase for entry in pending}
         may_be_cold = bool({Phase.WEIGHT_LOAD, Phase.GRAPH_COMPILE} & coming)
         cold = prediction.slowest_s - prediction.total_s if may_be_cold else 0.0
-        return (max(0.0, residual / factor - _STAMP), (residual + cold) * factor + _STAMP)
+        low, high = shares
+        widest = max(high, pending[0].seconds * factor if pending else 0.0)
+        return (max(0.0, low / factor + following / factor - _STAMP), widest + (following + cold) * factor + _STAMP)
 
 
 def _expectations(prediction: StartupPrediction) -> Iterator[Expectation]:
@@ -330,18 +349,40 @@ def _expectations(prediction: StartupPrediction) -> Iterator[Expectation]:
             yield Expectation(phase, seconds, max(overrun, seconds + _WORTH_A_WORD_S))
 
 
-def _left(since: float, expected: float, sigma: float) -> float:
-    """Mean of X - since over X > since, for a lognormal X with this median and spread of the logarithm."""
-    if expected <= 0:
-        return 0.0
-    if since <= 0:
-        return expected
-    normal = NormalDist()
-    z = (math.log(since) - math.log(expected)) / sigma
-    survival = 1.0 - normal.cdf(z)
-    if survival < 1e-6:  # far beyond: the tail falls off like its hazard
-        return since * sigma / max(z, 1.0)
-    mean = (
-        expected * (1.0 - normal.cdf(z - sigma)) / survival
-    )  # of exp(log X) without the factor exp(sigma² / 2): the median's own scale
-    return max(0.0, mean - since)
+class _Remainder(NamedTuple):
+    """What is left of a phase after ``since`` seconds: X - since over X > since, X lognormal."""
+
+    median: float
+    sigma: float
+    """Standard deviation of the logarithm of X."""
+    since: float
+
+    def mean(self) -> float:
+        """The expectation, on the scale of the median: the expected seconds of X itself are taken as its median."""
+        if self.since <= 0 or self.median <= 0:
+            return max(self.median, 0.0)
+        z, survival = self._position()
+        if survival < _FAR:
+            return self._tail_mean(z)
+        return max(0.0, self.median * (1.0 - NormalDist().cdf(z - self.sigma)) / survival - self.since)
+
+    def quantile(self, probability: float) -> float:
+        """Seconds that are left at most, with this probability."""
+        if self.median <= 0:
+            return 0.0
+        if self.since <= 0:
+            return self.median * math.exp(self.sigma * NormalDist().inv_cdf(probability))
+        z, survival = self._position()
+        if survival < _FAR:
+            return -self._tail_mean(z) * math.log1p(-probability)
+        beyond = min(1.0 - 1e-12, 1.0 - survival * (1.0 - probability))
+        return max(0.0, self.median * math.exp(self.sigma * NormalDist().inv_cdf(beyond)) - self.since)
+
+    def _position(self) -> tuple[float, float]:
+        """Standard deviations above the median, and the probability of lasting so long."""
+        z = (math.log(self.since) - math.log(self.median)) / self.sigma
+        return z, 1.0 - NormalDist().cdf(z)
+
+    def _tail_mean(self, z: float) -> float:
+        """Far out the tail is that of an exponential: the longer it has lasted, the longer it will."""
+        return self.since * self.sigma / max(z, 1.0)
