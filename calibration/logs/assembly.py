@@ -208,7 +208,8 @@ def _phases(
     start: Start, engine: Engine, own: Account, clock: _Clock | None, facts: dict[str, float], version: Version | None, derived: set[str],
 ) -> tuple[dict[str, float], dict[str, tuple[str, ...]]]:  # fmt: skip
     """Seconds by phase: what lines print, and the time between stamps for what no line prints."""
-    phases = _printed(engine, facts, version, derived)
+    made_up = {Phase.WEIGHT_LOAD} if _is_dummy(start) else set()
+    phases = _printed(engine, facts, version, derived, is_dummy=bool(made_up))
     joint: dict[str, tuple[str, ...]] = {}
     if clock is None:
         return phases, joint
@@ -237,7 +238,8 @@ def _phases(
             taken = sum(printed.get(phase.value, 0.0) for phase in dict.fromkeys(inside) if phase not in done)
             if Phase.WEIGHT_LOAD in inside and Phase.WEIGHT_LOAD not in done:
                 taken += facts.get("download_s", 0.0)
-            left = [phase.value for phase in dict.fromkeys(rest) if phase.value not in printed and phase not in done]
+            given = done | (made_up if "model_loading_s" in facts else set())
+            left = [phase.value for phase in dict.fromkeys(rest) if phase.value not in printed and phase not in given]
             if left:
                 phases[left[0]] = round(max(0.0, at - before - taken), 6)
                 derived.update(left[:1])
@@ -252,7 +254,14 @@ def _phases(
     return phases, joint
 
 
-def _printed(engine: Engine, facts: dict[str, float], version: Version | None, derived: set[str]) -> dict[str, float]:
+def _is_dummy(start: Start) -> bool:
+    """Whether weights are made up instead of read."""
+    return any(str(values.get("load_format")).lower().endswith("dummy") for values in (start.flags, start.settings))
+
+
+def _printed(
+    engine: Engine, facts: dict[str, float], version: Version | None, derived: set[str], *, is_dummy: bool
+) -> dict[str, float]:
     """Phases whose seconds stand in lines, or follow from such figures alone."""
     phases = {phase.value: facts[fact] for fact, phase in engine.printed.items() if fact in facts}
     if engine.name != "vllm":
@@ -268,8 +277,8 @@ def _printed(engine: Engine, facts: dict[str, float], version: Version | None, d
     elif beyond is not None and total is not None and "precompile_s" not in facts:
         phases["graph_compile"] = beyond
         derived.add("graph_compile")
-    if "model_init" not in phases and "model_loading_s" in facts and "load_weights_s" in facts:
-        other = facts["load_weights_s"] + facts.get("download_s", 0.0)
+    if "model_init" not in phases and "model_loading_s" in facts and ("load_weights_s" in facts or is_dummy):
+        other = facts.get("load_weights_s", 0.0) + facts.get("download_s", 0.0)
         phases["model_init"] = max(0.0, facts["model_loading_s"] - other)
         derived.add("model_init")
     return {name: round(seconds, 6) for name, seconds in phases.items()}
