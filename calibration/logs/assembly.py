@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ def assemble(start: Start) -> ParsedStartup:
             derived.add("model_loading_s")
     _engine_facts(start, name, facts, derived)
     phases, joint = _phases(start, engine, own, clock, facts, version, derived)
-    status, evidence = _status(start, warnings)
+    status, evidence = _status(start, warnings, serves="server_begun" in own.times)
     wall = _wall(engine, clock, ready_s)
     from_start = engine.clock_from_process_start and clock is not None and clock.name == engine.clock
     if wall is not None and (from_start or start.opened):
@@ -88,8 +89,8 @@ def assemble(start: Start) -> ParsedStartup:
         pp=pp,
         dp=dp,
         dtype=_text(start.settings.get("dtype") or values.get("dtype"), "torch."),
-        quantization=_text(values.get("quantization") or start.settings.get("quantization"), ""),
-        load_format=(_text(start.settings.get("load_format") or values.get("load_format"), "LoadFormat.") or "").lower() or None,
+        quantization=_text(values.get("quantization") or _some(values.get("quantize")), ""),
+        load_format=_load_format(values),
         flags=dict(start.flags),
         settings=dict(start.settings),
         phases={phase.value: phases[phase.value] for phase in Phase if phase.value in phases},
@@ -123,15 +124,27 @@ def parse_quietly(text: str | None) -> Version | None:
 
 
 def _text(value: Setting, prefix: str) -> str | None:
-    return value.removeprefix(prefix) if isinstance(value, str) and value not in ("", "***") else None
+    return value.removeprefix(prefix) if isinstance(value, str) and value not in ("", "***", "auto") else None
+
+
+def _load_format(values: Mapping[str, Setting]) -> str | None:
+    value = values.get("load_format")
+    return value.removeprefix("LoadFormat.").lower() if isinstance(value, str) and value else None
+
+
+def _some(value: Setting) -> Setting:
+    """What an option of Rust holds: ``Some(Awq)`` -> ``awq``."""
+    match = re.fullmatch(r"Some\(\s*([\w-]{1,60}),?\s*\)", value) if isinstance(value, str) else None
+    return match[1].lower() if match else value
 
 
 def _clock(start: Start, engine: Engine) -> _Clock | None:
-    bounds = start.bounds.get(engine.clock)
+    name = engine.clock if engine.clock in start.bounds else "klog"  # Triton's stamps, where the engine has none
+    bounds = start.bounds.get(name)
     if bounds is not None:
         resolution = 10.0**-start.decimals if start.decimals else 1.0
         zero = 0.0 if engine.clock_from_process_start and bounds.first > 3600.0 else bounds.first
-        return _Clock(engine.clock, zero, bounds.first_text, bounds.last_text, bounds.last - zero, resolution)
+        return _Clock(name, zero, bounds.first_text, bounds.last_text, bounds.last - zero, resolution)
     if start.carried is not None:
         first, last = start.carried.first, start.carried.last
         return _Clock("", first, None, None, last - first, 0.001)
@@ -183,13 +196,18 @@ def _engine_facts(start: Start, name: str, facts: dict[str, float], derived: set
         facts["weights_gib"] = round(facts.pop("model_buffer_gib"), 6)
         derived.add("weights_gib")
     if _several_engines(start):
-        facts["engines"] = float(len(start.models))
+        facts["engines"] = float(len(start.engine_models))
         derived.add("engines")
     triton = start.accounts.get("", Account()).times.get("triton_ready")
     own = start.bounds.get(ENGINES[name].clock)
     if triton is not None and own is not None and "klog" in triton.first and ENGINES[name].clock == "vllm":
         facts["ready_by_triton_line_s"] = float(math.floor(triton.first["klog"]) - math.floor(own.first))
         derived.add("ready_by_triton_line_s")
+    if name == "tgi" and "kv_cache_tokens" not in facts and "limit_as_configured" not in start.accounts["tgi"].times:
+        tokens = start.settings.get("max_num_batched_tokens")
+        if isinstance(tokens, int):
+            facts["kv_cache_tokens"] = float(tokens)  # the router takes what the pool holds
+            derived.add("kv_cache_tokens")
     if name == "tgi" and {"num_gpu_blocks"} <= facts.keys() and isinstance(start.settings.get("block_tokens"), int):
         facts["kv_cache_tokens"] = facts["num_gpu_blocks"] * float(start.settings["block_tokens"])  # type: ignore[arg-type]
         derived.add("kv_cache_tokens")
@@ -197,8 +215,7 @@ def _engine_facts(start: Start, name: str, facts: dict[str, float], derived: set
 
 def _several_engines(start: Start) -> bool:
     """Whether different models came up side by side (as under Triton); a drafter is named in the settings instead."""
-    started = start.accounts.get("vllm", Account()).times.get("engine_started")
-    return len(start.models) > 1 and started is not None and "non-default args" not in start.flags and not start.flags
+    return len(start.engine_models) > 1
 
 
 # --- phases -------------------------------------------------------------------------------------------------------------
@@ -226,7 +243,7 @@ def _phases(
         times = own.times.get(milestone.event)
         if milestone.event == "ready":
             times = start.ready_times
-        at = clock.of(times) if times is not None else None
+        at = clock.of(times) if times is not None and (not milestone.needs or milestone.needs in own.times) else None
         if at is None or (before is not None and at < before):
             if not milestone.optional:
                 inside += milestone.inside
@@ -264,6 +281,10 @@ def _printed(
 ) -> dict[str, float]:
     """Phases whose seconds stand in lines, or follow from such figures alone."""
     phases = {phase.value: facts[fact] for fact, phase in engine.printed.items() if fact in facts}
+    if engine.name == "sglang":  # graphs of the drafter and of pieces are captured after the others
+        captures = ("graph_capture_s", "draft_graph_capture_s", "piecewise_graph_capture_s")
+        if any(name in facts for name in captures):
+            phases["graph_capture"] = round(sum(facts.get(name, 0.0) for name in captures), 6)
     if engine.name != "vllm":
         return phases
     explicit = [facts[name] for name in ("compile_s", "compiled_graph_load_s") if name in facts]
@@ -309,19 +330,25 @@ def _moments(start: Start, own: Account, clock: _Clock | None) -> Iterator[Momen
 # --- status and topology ------------------------------------------------------------------------------------------------
 
 
-def _status(start: Start, warnings: list[str]) -> tuple[RunStatus, Evidence | None]:
+def _status(start: Start, warnings: list[str], *, serves: bool) -> tuple[RunStatus, Evidence | None]:
     if start.is_ready:
         return "ok", _evidence(start.last_line)
     failure, line = start.failure, start.failure_line
+    if failure is not None and failure.strength <= _GENERAL and start.cause_line is not None:
+        line = start.cause_line
     if failure is not None and failure.strength >= 2:
         return start.stage if failure.status == "crashed" and start.stage else failure.status, _evidence(line)
-    if start.is_up:
+    if start.is_up and not (failure is not None and line is not None and serves and line[0] > start.up_line):
         return "ok", _evidence(start.last_line)
     if failure is not None and line is not None:
-        if start.last_event_line <= line[0]:
+        if start.last_event_line <= line[0] or start.is_up:
             return start.stage or failure.status, _evidence(line)
         warnings.append("a traceback stands in the log, but the start went on after it")
     return "incomplete", _evidence(start.last_line)
+
+
+_GENERAL = 2
+"""Strength up to which a line of failure says no more than that there was one: the exception that follows says why."""
 
 
 def _evidence(line: tuple[int, str] | None) -> Evidence | None:
@@ -335,6 +362,8 @@ def _warn(
         warnings.append("no line has a stamp: phases that no line prints are missing")
     elif not clock.name:
         warnings.append("the engine's lines have no stamps: times are those of the container runtime or journal")
+    if start.backward > start.forward:
+        warnings.append("its stamps run backwards: sort the log, the newest line last")
     if not start.opened:
         warnings.append("the log begins in the middle of a start: what came before its first line is missing")
     if "download_s" in facts:

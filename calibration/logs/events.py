@@ -43,6 +43,10 @@ class Failure(NamedTuple):
     strength: int
     """Of several such lines the strongest counts, of equals the first. 0: only a hint at the phase (a line of a traceback); 1: harmless in a
     start that goes on; from 2 on the start is over."""
+    names_cause: bool = False
+    """The line may name the exception that a traceback or a general line before it speaks of."""
+    even_when_ready: bool = False
+    """It counts after the line that says ready, too: the front end binds its port late."""
 
 
 class Milestone(NamedTuple):
@@ -53,6 +57,8 @@ class Milestone(NamedTuple):
     """Phases that lie between: their printed seconds are taken off before the rest is given away."""
     rest: tuple[Phase, ...] = ()
     """Who gets what is left: one phase, or several together; nobody: it stays unattributed."""
+    needs: str = ""
+    """Event without which this milestone means nothing."""
     optional: bool = False
     """Not printed by every flavour: when it is absent, its phases are not looked for either."""
 

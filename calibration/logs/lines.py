@@ -150,7 +150,7 @@ STAMP_ANCHORS: Mapping[str, re.Pattern[bytes]] = {
 
 _ANSI = re.compile(r"(?:\x1b|#033|\^\[)(?:\[[0-9;:?]{0,24}[ -/]{0,2}[@-~]|[@-Z\\-_])")
 _CHANNEL = re.compile(
-    r"(?:\x1b\[[0-9;]{0,12}m)?(?P<compose>[\w./@:-]{1,100}) {1,40}\| |\[(?P<pod>(?:pod|container)/[\w./:-]{1,200})\] "
+    r"(?:\x1b\[[0-9;]{0,12}m)?(?P<compose>[\w./@:-]{1,100}) {1,40}\| |\[(?P<pod>(?:pod|container)/[\w./:-]{1,200})\] |(?P<stern>[a-z0-9][a-z0-9.-]{2,60}-(?:[a-z0-9]{4,10}-[a-z0-9]{4,5}|[0-9]{1,3})) [a-z0-9][a-z0-9-]{0,40} (?=\(|\[|INFO|WARNING|ERROR|DEBUG|Loading |Capturing |Traceback)"
 )
 _CARRIERS: tuple[tuple[re.Pattern[str], Callable[[str], float | None]], ...] = (
     (re.compile(rf"(?:<[0-9]{{1,3}}>1? ?)?(?P<stamp>{_ISO})(?: std(?:out|err) [FP])?(?=[ \t:])"), _absolute),
@@ -171,7 +171,7 @@ def split_line(raw: bytes) -> Iterator[Line]:
     channel = ""
     match = _CHANNEL.match(text)
     if match is not None:
-        channel = match.group("compose") or match.group("pod")
+        channel = match.group("compose") or match.group("pod") or match.group("stern")
         text = text[match.end() :]
     carried = None
     if text[:1] == "{" or text[:1] == " ":

@@ -83,7 +83,8 @@ def _literals(engine: str | None, waiting: bool, progress: bool) -> tuple[tuple[
         if engine is not None and rule.engine not in ("", engine):
             continue
         mark = rule.row.mark if rule.row else ""
-        if waiting and mark not in ("opens", "begins", "settings", "up", "over"):
+        late = rule.failure is not None and rule.failure.even_when_ready
+        if waiting and not late and mark not in ("opens", "begins", "settings", "up", "over"):
             continue
         if mark == "progress" and not progress:
             continue
@@ -205,6 +206,8 @@ class StartupLogParser:
         encoding = next((name for mark, name in marks.items() if head.startswith(mark)), None)
         if encoding is None and len(head) >= 8 and head[1:400:2].count(0) > 0.7 * len(head[1:400:2]):
             encoding = "utf-16-le"
+        if encoding is None and len(head) >= 8 and head[0:400:2].count(0) > 0.7 * len(head[0:400:2]):
+            encoding = "utf-16-be"
         if encoding is not None:
             self._decoder = codecs.getincrementaldecoder(encoding)("replace")
         else:
@@ -257,7 +260,6 @@ class StartupLogParser:
                 position = max(right, place + 1)
                 if waiting and not self._waiting():
                     restart = True
-                    position = left
                     break
             if not restart:
                 break
@@ -308,8 +310,10 @@ class StartupLogParser:
                     continue
                 row = rule.row
                 assert row is not None  # noqa: S101  a rule is one of the two
-                if channel.start.ends_before(row, line):
-                    self._renew(channel, row, line)
+                if channel.start.ends_before(row, line, number):
+                    self._look_back(block, floor, left, channel)
+                    channel.start.forget_stale(line, channel.time(line))
+                    self._renew(channel)
                 facts = channel.start.take(row, rule.engine, line, time, match, rule.compiled, channel.stamps, number)
                 is_known = is_known or facts is not None
                 if facts is not None and self._wants_events:
@@ -328,7 +332,7 @@ class StartupLogParser:
             self._channels[name] = unnamed or _Channel()  # lines before the first name belong to it
         return self._channels[name]
 
-    def _renew(self, channel: _Channel, row: Row, line: Line) -> None:
+    def _renew(self, channel: _Channel) -> None:
         """Close a start: the next one begins with this line, or with what its processes printed just before."""
         done, fresh = channel.start, channel.start.successor()
         if done.events:

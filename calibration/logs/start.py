@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,10 +19,14 @@ __all__ = ["Account", "Start", "Times"]
 
 _SURE = 3
 """Different events after which a log is taken for one engine's."""
+_FRESH_S = 120.0
+"""Seconds between the first line of a process and the banner of its server, at most."""
 _MOST_RANKS = 4096
 _MOST_PARTS = 64
 _MOST_SETTINGS = 400
 _MOST_MODELS = 16
+_CAUSE = re.compile(r"(?:^|[\s\]])(?:[A-Za-z_][\w.]{0,120}(?:Error|Exception): |Value error, )\S")
+_HEADING = "ValidationError: "
 _SNAPSHOT = re.compile(r"models--([\w.-]{1,96}?)--([\w.-]{1,96})/snapshots/")
 """A model's folder in the cache of the hub."""
 
@@ -86,17 +91,22 @@ class Start:
         self.first_line = 0
         self.channel = ""
         self.models: list[str] = []
+        self.engine_models: set[str] = set()
+        """Models of the engines that printed their configuration."""
         self.version: str | None = None
         self.flags: dict[str, Setting] = {}
         self.settings: dict[str, Setting] = {}
         self.is_ready = False
         self.ready_times: Times | None = None
         self.is_up = False
+        self.up_line = 0
         self.is_loading = False
         self.is_over = False
         self.opened = False
         self.failure: Failure | None = None
         self.failure_line: tuple[int, str] | None = None
+        self.cause_line: tuple[int, str] | None = None
+        self.backward = self.forward = 0
         self.stage: RunStatus | None = None
         self.last_event_line = 0
         self.last_line: tuple[int, str] | None = None
@@ -135,6 +145,8 @@ class Start:
                 if not self.accounts:
                     self.decimals = line.decimals
             elif time >= known.last or time < known.last - 60.0:
+                self.forward += time > known.last
+                self.backward += time < known.last
                 known.last, known.last_text = time, line.stamped
         if line.carried is not None:
             if self.carried is None:
@@ -157,14 +169,15 @@ class Start:
             return max(0.0, line.carried - self.carried.first)
         return None
 
-    def ends_before(self, row: Row, line: Line) -> bool:
+    def ends_before(self, row: Row, line: Line, number: int) -> bool:
         """Whether a line belongs to the next start already."""
         if row.mark not in ("begins", "settings"):
             return False
         ended = self.is_ready or self.is_up or self.is_over or (self.failure is not None and self.failure.strength >= 2)
         if ended:
             return self._current[0] is not line
-        again = (row.event, _process(line.rank)) in self._begun and row.event in ("server_begun", "arguments")
+        begun = self._begun.get((row.event, _process(line.rank)))
+        again = begun is not None and begun != number and row.event in ("server_begun", "arguments")
         hurt = self.failure is not None
         if row.mark == "begins" or again:
             return (self.is_loading or hurt or again) and self._current[0] is not line
@@ -174,7 +187,8 @@ class Start:
         """The start that comes next, with the stamps of processes that came up after this one had ended."""
         if self._closed is not None:
             self.bounds = self._closed
-        return self._pending or Start()
+        pending, self._pending = self._pending, None
+        return pending or Start()
 
     def take(
         self, row: Row, engine: str, line: Line, time: float | None, match: re.Match[str], compiled: Template, stamps: Stamps, number: int,
@@ -184,8 +198,8 @@ class Start:
             self._current = (line, set())
         if row.event in self._current[1] and row.mark != "progress" and row.event != "pool_too_small":
             return None
-        if row.mark == "opens" and (self.is_ready or self.failure is not None or self.is_over):
-            self._open_next(line, time, number)
+        if row.mark == "opens" and (self.is_ready or self.failure is not None or self.is_over or self.is_loading):
+            self._open_next(line, time)
             return None
         if row.mark == "over":
             self.is_over = self.is_over or self.is_ready or self.is_up
@@ -216,7 +230,14 @@ class Start:
 
     def fail(self, failure: Failure, engine: str, line: Line, number: int) -> None:
         """Note a line that speaks of failure; in a start that is ready it is none."""
-        if self.is_ready or (engine and self.likely_engine() not in (None, engine)):
+        if self.is_ready and not failure.even_when_ready:
+            return
+        if engine and self.likely_engine() not in (None, engine):
+            return
+        if failure.even_when_ready:
+            self.is_ready, self.ready_times = False, None
+        if failure.names_cause:
+            self._cause(line, number)
             return
         if failure.strength == 0:
             self.stage = failure.status
@@ -229,6 +250,14 @@ class Start:
             self.failure = failure
             self.failure_line = (number, line.message)
 
+    def _cause(self, line: Line, number: int) -> None:
+        """The exception behind a traceback: the first that a line names, a message of pydantic's before its heading."""
+        if self.failure is None or _CAUSE.search(line.message[:500]) is None:
+            return
+        known = self.cause_line
+        if known is None or (_HEADING in known[1] and "Value error, " in line.message):
+            self.cause_line = (number, line.message)
+
     def _flags(self, row: Row, engine: str, line: Line, number: int) -> None:
         if row.mark in ("begins", "opens", "settings") or row.event in ("engine_process", "resolved"):
             self.opened = True
@@ -237,7 +266,7 @@ class Start:
         if row.event in ("load_begun", "weights_loaded", "model_loaded", "ranks_assigned"):
             self.is_loading = True
         if row.mark == "up":
-            self.is_up = True
+            self.is_up, self.up_line = True, number
         if row.mark == "ready" or row.event == "triton_ready":
             likely = self.likely_engine()
             owner = engine or likely
@@ -245,8 +274,11 @@ class Start:
                 self.is_ready = True
                 self.ready_times = self.accounts[engine].times[row.event]
 
-    def _open_next(self, line: Line, time: float | None, number: int) -> None:
-        """A process comes up after this start has ended: the next start may have begun."""
+    def _open_next(self, line: Line, time: float | None) -> None:
+        """A process comes up after this start has ended, or while it loads: the next start may have begun."""
+        known = None if self._pending is None else self._pending.bounds.get(line.clock)
+        if known is not None and time is not None and time - known.first > _FRESH_S:
+            self._pending = None  # it was a process of this start
         if self._pending is None:
             self._pending = Start()
             self._pending.opened = True
@@ -254,6 +286,12 @@ class Start:
                 clock: _Bounds(b.first, b.first_text, b.last, b.last_text) for clock, b in self.bounds.items()
             }
         self._pending.see(line, time)
+
+    def forget_stale(self, line: Line, time: float | None) -> None:
+        """Processes that came up long before the next start begins are none of its."""
+        known = None if self._pending is None else self._pending.bounds.get(line.clock)
+        if known is not None and time is not None and time - known.first > _FRESH_S:
+            self._pending = self._closed = None
 
     def _figures(self, match: re.Match[str], compiled: Template) -> Iterator[tuple[str, float]]:
         for name in compiled.facts:
@@ -276,7 +314,7 @@ class Start:
         if known is None:
             account.times[row.event] = Times(now, now, line.carried, line.carried, number, number)
             account.score += row.mark != "opens"
-        else:
+        elif row.event != "load_begun" or not {"weights_loaded", "model_loaded"} & account.times.keys():
             known.last, known.last_number = now, number
             known.last_carried = line.carried if line.carried is not None else known.last_carried
         if row.variant:
@@ -301,6 +339,8 @@ class Start:
             for key, value in found.items():
                 if len(target) < _MOST_SETTINGS:
                     target.setdefault(key, value)
+            if row.event == "engine_started" and isinstance(found.get("model"), str):
+                self.engine_models.add(str(found["model"])[:300])
             model = found.get("model") or found.get("model_path") or found.get("model_id") or found.get("model_tag")
             if isinstance(model, str):
                 self._model(model)
@@ -333,7 +373,7 @@ class Start:
                 self.settings[name] = max(int(value), int(self.settings.get(name) or 0))  # type: ignore[arg-type]
             elif name in SETTING_FACTS and not name.endswith("_gib"):
                 self.settings.setdefault(name, int(value))
-            else:
+            elif value > rank.facts.get(name, -math.inf):
                 rank.facts[name] = value
 
     def _add(self, rank: _Rank, name: str, value: float, time: float | None, *, labelled: bool) -> None:

@@ -20,9 +20,9 @@ def generation_of(own: Account, version: Version | None) -> str | None:
 
 _DEGREE = re.compile(r"(?<![A-Z])(TP|PP|DP)([0-9]{1,5})")
 _DEGREE_SETTINGS = {
-    "tp": ("tensor_parallel_size", "tp_size"),
-    "pp": ("pipeline_parallel_size", "pp_size"),
-    "dp": ("data_parallel_size", "dp_size"),
+    "tp": ("tensor_parallel_size", "tp_size", "tp"),
+    "pp": ("pipeline_parallel_size", "pp_size", "pp"),
+    "dp": ("data_parallel_size", "dp_size", "dp"),
 }
 
 
