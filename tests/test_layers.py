@@ -39,7 +39,8 @@ CALIBRATION = (
 )
 
 LOGS = (
-    ("patterns", "fields", "lines"),
+    ("patterns", "secrets", "lines"),
+    ("fields",),
     ("events", "configuration"),
     ("tables", "startup"),
     ("start",),

@@ -115,7 +115,7 @@ def test_one_log_calibrates_a_host_but_for_its_bootstrap(tmp_path: Path) -> None
     ("name", "kind", "line"),
     [
         ("vllm 0.14, pool too small", "kv_cache_too_small", "max seq len (16384)"),
-        ("vllm 0.10, profiling fails", "profiling_failed", "WorkerProc hit an exception"),
+        ("vllm 0.10, profiling fails", "profiling_failed", "RuntimeError: expected scalar type"),
         ("vllm 0.19, out of memory in capture", "oom", "CUDA error: out of memory"),
         ("vllm 0.25, model and drafter", "profiling_bound", "629.28"),
         (

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from calibration.logs.events import Engine
-from calibration.logs.fields import Setting, without_secrets
+from calibration.logs.fields import Setting
+from calibration.logs.secrets import without_secrets
 from calibration.logs.start import Account, Start, Times
 from calibration.logs.startup import Evidence, Moment, ParsedStartup
 from calibration.logs.tables import ENGINES
@@ -89,7 +90,7 @@ def assemble(start: Start) -> ParsedStartup:
         pp=pp,
         dp=dp,
         dtype=_text(start.settings.get("dtype") or values.get("dtype"), "torch."),
-        quantization=_text(values.get("quantization") or _some(values.get("quantize")), ""),
+        quantization=_text(start.settings.get("quantization") or values.get("quantization") or _some(values.get("quantize")), ""),
         load_format=_load_format(values),
         flags=dict(start.flags),
         settings=dict(start.settings),
@@ -98,7 +99,7 @@ def assemble(start: Start) -> ParsedStartup:
         joint=joint,
         facts=facts,
         parts=parts,
-        ranks={rank.label: dict(rank.facts) for rank in own.ranks.values() if rank.facts or rank.label},
+        ranks={_kept(rank.label): dict(rank.facts) for rank in own.ranks.values() if rank.facts or rank.label},
         first_stamp=None if clock is None else clock.first_text,
         last_stamp=None if clock is None else clock.last_text,
         wall_s=wall,
@@ -106,7 +107,7 @@ def assemble(start: Start) -> ParsedStartup:
         stamp_resolution_s=None if clock is None else clock.resolution,
         status=status,
         evidence=evidence,
-        phase_evidence={name: Evidence(number, without_secrets(one_line(text, 300))) for name, (number, text) in start.phase_lines.items()},
+        phase_evidence={name: Evidence(number, _kept(text)) for name, (number, text) in start.phase_lines.items()},
         compile_cache=_compile_cache(own),
         moments=tuple(_moments(start, own, clock)),
         warnings=tuple(warnings),
@@ -124,12 +125,16 @@ def parse_quietly(text: str | None) -> Version | None:
 
 
 def _text(value: Setting, prefix: str) -> str | None:
-    return value.removeprefix(prefix) if isinstance(value, str) and value not in ("", "***", "auto") else None
+    return (
+        one_line(value.removeprefix(prefix), 100)
+        if isinstance(value, str) and value not in ("", "***", "auto")
+        else None
+    )
 
 
 def _load_format(values: Mapping[str, Setting]) -> str | None:
     value = values.get("load_format")
-    return value.removeprefix("LoadFormat.").lower() if isinstance(value, str) and value else None
+    return one_line(value.removeprefix("LoadFormat.").lower(), 100) if isinstance(value, str) and value else None
 
 
 def _some(value: Setting) -> Setting:
@@ -142,7 +147,7 @@ def _clock(start: Start, engine: Engine) -> _Clock | None:
     name = engine.clock if engine.clock in start.bounds else "klog"  # Triton's stamps, where the engine has none
     bounds = start.bounds.get(name)
     if bounds is not None:
-        resolution = 10.0**-start.decimals if start.decimals else 1.0
+        resolution = 10.0**-bounds.decimals if bounds.decimals else 1.0
         zero = 0.0 if engine.clock_from_process_start and bounds.first > 3600.0 else bounds.first
         return _Clock(name, zero, bounds.first_text, bounds.last_text, bounds.last - zero, resolution)
     if start.carried is not None:
@@ -347,12 +352,17 @@ def _status(start: Start, warnings: list[str], *, serves: bool) -> tuple[RunStat
     return "incomplete", _evidence(start.last_line)
 
 
+def _kept(text: str) -> str:
+    """A line as it may be shown: secrets first, then the length."""
+    return one_line(without_secrets(text), 300)
+
+
 _GENERAL = 2
 """Strength up to which a line of failure says no more than that there was one: the exception that follows says why."""
 
 
 def _evidence(line: tuple[int, str] | None) -> Evidence | None:
-    return None if line is None else Evidence(line[0], without_secrets(one_line(line[1], 300)))
+    return None if line is None else Evidence(line[0], _kept(line[1]))
 
 
 def _warn(

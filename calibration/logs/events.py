@@ -32,6 +32,8 @@ class Row(NamedTuple):
     """Flavour of the engine that alone prints this line: vllm-ascend, vllm-tpu."""
     generation: str = ""
     """Generation of the engine that alone prints this line."""
+    is_weak: bool = False
+    """Other programs may print it as well: alone it does not make a start."""
 
 
 class Failure(NamedTuple):

@@ -61,7 +61,10 @@ def _year_day(text: str) -> float | None:
 
 
 def _time_of_day(text: str) -> float:
-    return int(text[0:2]) * 3600.0 + int(text[3:5]) * 60.0 + float(text[6:].replace(",", "."))
+    hours, minutes, seconds = int(text[0:2]), int(text[3:5]), float(text[6:].replace(",", "."))
+    if hours > 23 or minutes > 59 or seconds >= 61:
+        raise ValueError(text)
+    return hours * 3600.0 + minutes * 60.0 + seconds
 
 
 def _absolute(text: str) -> float | None:
@@ -150,7 +153,7 @@ STAMP_ANCHORS: Mapping[str, re.Pattern[bytes]] = {
 
 _ANSI = re.compile(r"(?:\x1b|#033|\^\[)(?:\[[0-9;:?]{0,24}[ -/]{0,2}[@-~]|[@-Z\\-_])")
 _CHANNEL = re.compile(
-    r"(?:\x1b\[[0-9;]{0,12}m)?(?P<compose>[\w./@:-]{1,100}) {1,40}\| |\[(?P<pod>(?:pod|container)/[\w./:-]{1,200})\] |(?P<stern>[a-z0-9][a-z0-9.-]{2,60}-(?:[a-z0-9]{4,10}-[a-z0-9]{4,5}|[0-9]{1,3})) [a-z0-9][a-z0-9-]{0,40} (?=\(|\[|INFO|WARNING|ERROR|DEBUG|Loading |Capturing |Traceback)"
+    r"(?:\x1b\[[0-9;]{0,12}m)?(?P<compose>[\w./@:-]{1,100}) {1,40}\| |\[(?P<pod>(?:pod|container)/[\w./:-]{1,200})\] |(?P<stern>[a-z0-9][a-z0-9.-]{2,60}-(?:[a-z0-9]{4,10}-[a-z0-9]{3,5}|[0-9]{1,3})) [a-z0-9][a-z0-9-]{0,40} (?=\(|\[|INFO|WARNING|ERROR|DEBUG|Loading |Capturing |Traceback)"
 )
 _CARRIERS: tuple[tuple[re.Pattern[str], Callable[[str], float | None]], ...] = (
     (re.compile(rf"(?:<[0-9]{{1,3}}>1? ?)?(?P<stamp>{_ISO})(?: std(?:out|err) [FP])?(?=[ \t:])"), _absolute),
@@ -186,8 +189,8 @@ def split_line(raw: bytes) -> Iterator[Line]:
 
 
 def _plain(text: str) -> str:
-    """Without the codes that colour a terminal."""
-    return _ANSI.sub("", text) if "\x1b" in text or "#033" in text or "^[" in text else text
+    """Without the codes that colour a terminal; what escape characters remain are no codes."""
+    return _ANSI.sub("", text).replace("\x1b", "") if "\x1b" in text or "#033" in text or "^[" in text else text
 
 
 def _pieces(text: str, carried: float | None, channel: str) -> Iterator[Line]:
@@ -304,7 +307,7 @@ def _first_text(places: list[Mapping[str, Any]], keys: tuple[str, ...]) -> str |
     for place in places:
         for key in keys:
             if isinstance(place.get(key), str):
-                return str(place[key])
+                return str(place[key]).encode("utf-8", "replace").decode()
     return None
 
 

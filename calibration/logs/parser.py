@@ -10,6 +10,7 @@ import codecs
 import gzip
 import hashlib
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -19,9 +20,9 @@ from typing import IO, NamedTuple
 
 from calibration.logs.assembly import assemble
 from calibration.logs.events import Event, Failure, Mark, Row
-from calibration.logs.fields import without_secrets
 from calibration.logs.lines import STAMP_ANCHORS, Line, split_line
 from calibration.logs.patterns import Template, template
+from calibration.logs.secrets import without_secrets
 from calibration.logs.start import Start
 from calibration.logs.startup import ParsedStartup
 from calibration.logs.tables import COMMON_FAILURES, ENGINES, SHARED_ROWS
@@ -39,11 +40,18 @@ _OVERLAP = 2**13
 _BEFORE, _BEHIND = 2**12, 2**17
 """Bytes of a long line around a literal that are looked at."""
 _LINES_AHEAD = 2000
+_MOST_SCANS = 8
+"""Times that one stretch is scanned, each time for what the last one had left out, before everything is looked for."""
 _MOST_STARTS = 1000
+_MOST_RANKS_KEPT = 20_000
+_LONGEST_KEPT = 2**11
+"""Characters of a line that are searched for secrets before a part of it is kept."""
 _MOST_CHANNELS = 64
 _MOST_EVENTS = 100_000
 """Events of one ``feed`` that are given out."""
 _CHUNK = 2**20
+_HEAD = 512
+"""Bytes from which the encoding is told."""
 _PATIENCE = 2**22
 """Bytes without a single known line after which only lines that begin a start are looked for."""
 _WHAT = "the start-up log of an inference server"
@@ -75,21 +83,27 @@ def _rules() -> tuple[_Rule, ...]:
 _by_order = attrgetter("order")
 
 
+_BEGINNINGS = frozenset({"opens", "begins", "settings"})
+"""Marks of lines that may begin another start, of whatever engine."""
+
+
 @lru_cache(maxsize=64)
 def _literals(engine: str | None, waiting: bool, progress: bool) -> tuple[tuple[bytes, tuple[_Rule, ...]], ...]:
-    """Literal -> rules, of one engine (None: of all). ``waiting``: only what may begin another start."""
+    """Literal -> rules, of one engine (None: of all). ``waiting``: only what matters once all starts are ready."""
     found: dict[bytes, list[_Rule]] = {}
     for rule in _rules():
-        if engine is not None and rule.engine not in ("", engine):
-            continue
-        mark = rule.row.mark if rule.row else ""
-        late = rule.failure is not None and rule.failure.even_when_ready
-        if waiting and not late and mark not in ("opens", "begins", "settings", "up", "over"):
-            continue
-        if mark == "progress" and not progress:
-            continue
-        found.setdefault(rule.compiled.literal.encode(), []).append(rule)
+        if _applies(rule, engine, waiting=waiting) and (progress or rule.row is None or rule.row.mark != "progress"):
+            found.setdefault(rule.compiled.literal.encode(), []).append(rule)
     return tuple((literal, tuple(rules)) for literal, rules in found.items())
+
+
+def _applies(rule: _Rule, engine: str | None, *, waiting: bool) -> bool:
+    """Whether a line that fits the rule can say anything, in a log that is surely of ``engine`` (None: not sure)."""
+    mark = rule.row.mark if rule.row else ""
+    if engine is not None and rule.engine not in ("", engine) and mark not in ("begins", "settings"):
+        return False
+    late = rule.failure is not None and rule.failure.even_when_ready
+    return not waiting or late or mark in _BEGINNINGS or mark == "over"
 
 
 class _Channel:
@@ -102,6 +116,8 @@ class _Channel:
         self.offsets: dict[str, float] = {}
         """Clock -> seconds of the years that went by."""
         self.is_leap_year = False
+        self.count = 0
+        """Starts that are over."""
 
     def time(self, line: Line) -> float | None:
         """The stamp of a line on a clock that runs on over New Year."""
@@ -141,23 +157,30 @@ class StartupLogParser:
         """Starts beyond the thousand that are kept."""
         self._progress = progress
         self._wants_events = events
-        self._buffer = b""
+        self._parts: list[bytes] = []
+        self._waiting_bytes = 0
         self._decoder: codecs.IncrementalDecoder | None = None
         self._began = False
+        self._head = b""
         self._digest = hashlib.sha256()
         self._channels: dict[str, _Channel] = {}
         self._last_channel = ""
-        self._done: list[Start] = []
+        self._done: list[ParsedStartup] = []
         self._made = 0
         self._controls = 0
         self._looked_ahead = 0
         self._scanned = 0
+        self._last_known = 0
+        self._ranks_kept = 0
+        self._notes: set[str] = set()
         self._events: list[Event] = []
 
     # --- feeding --------------------------------------------------------------------------------------------------------
 
     def feed(self, data: str | bytes) -> list[Event]:
         """The events that ``data`` completes. Lines may arrive in pieces of any size."""
+        if not isinstance(data, str | bytes | bytearray | memoryview):
+            raise ConfigError("data", data, "it is no piece of a log", "feed text or bytes")
         raw = data.encode("utf-8", "replace") if isinstance(data, str) else bytes(data)
         for offset in range(0, len(raw), _CHUNK):
             self._take(raw[offset : offset + _CHUNK])
@@ -165,8 +188,12 @@ class StartupLogParser:
 
     def finish(self) -> list[ParsedStartup]:
         """All starts, in the order in which they began, those without any recognised line left out."""
-        if self._buffer:
-            buffer, self._buffer = self._buffer, b""
+        if self._head:
+            self._began = True
+            raw, self._head = self._head, b""
+            self._take(raw)
+        if self._parts:
+            buffer, self._parts, self._waiting_bytes = b"".join(self._parts), [], 0
             self._scan(buffer)
         if self.bytes and self._last_byte != b"\n":
             self.lines += 1
@@ -182,21 +209,27 @@ class StartupLogParser:
         return self._controls > 0.03 * min(self.bytes, _WINDOW)
 
     def _take(self, raw: bytes) -> None:
-        if not raw:
-            return
         if not self._began:
+            self._head += raw
+            if len(self._head) < _HEAD and b"\n" not in self._head:
+                return  # too little to tell the encoding from
+            raw, self._head = self._head, b""
             self._begin(raw)
         if self._decoder is not None:
             raw = self._decoder.decode(raw).encode("utf-8", "replace")
         self._digest.update(raw)
         self.bytes += len(raw)
         self._last_byte = raw[-1:]
-        buffer = self._buffer + raw
+        self._parts.append(raw)
+        self._waiting_bytes += len(raw)
+        if b"\n" not in raw and b"\r" not in raw and self._waiting_bytes <= _LONGEST_PIECE:
+            return  # the line goes on
+        buffer = b"".join(self._parts)
         cut = max(buffer.rfind(b"\n"), buffer.rfind(b"\r")) + 1
         if len(buffer) - cut > _LONGEST_PIECE:
             limit = len(buffer) - _OVERLAP
             cut = (buffer.rfind(b" ", cut, limit) + 1) or limit
-        self._buffer = buffer[cut:]
+        self._parts, self._waiting_bytes = [buffer[cut:]], len(buffer) - cut
         self._scan(buffer[:cut])
 
     def _begin(self, raw: bytes) -> None:
@@ -204,10 +237,10 @@ class StartupLogParser:
         head = raw[:_WINDOW]
         marks = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
         encoding = next((name for mark, name in marks.items() if head.startswith(mark)), None)
-        if encoding is None and len(head) >= 8 and head[1:400:2].count(0) > 0.7 * len(head[1:400:2]):
-            encoding = "utf-16-le"
-        if encoding is None and len(head) >= 8 and head[0:400:2].count(0) > 0.7 * len(head[0:400:2]):
-            encoding = "utf-16-be"
+        even, odd = head[0:400:2], head[1:400:2]
+        zeros = (even.count(0) / max(len(even), 1), odd.count(0) / max(len(odd), 1))
+        if encoding is None and len(head) >= 8 and max(zeros) > 0.7 and min(zeros) < 0.3:
+            encoding = "utf-16-le" if zeros[1] > zeros[0] else "utf-16-be"
         if encoding is not None:
             self._decoder = codecs.getincrementaldecoder(encoding)("replace")
         else:
@@ -230,16 +263,13 @@ class StartupLogParser:
             position = stop
 
     def _window(self, block: bytes, begin: int, end: int) -> None:
-        """Scan a stretch of whole lines; once more from where another start begins, when only that was looked for."""
-        counted = begin
-        first_line = self.lines
+        """Scan a stretch of whole lines; once more from where more has to be looked for, because another start began."""
+        counted, first_line, position = begin, self.lines, begin
         if not self._any_stamp():
             self._find_first_stamp(block, begin, end)
-        position = begin
-        while True:
-            waiting = self._waiting()
-            hits = self._hits(block, position, end, waiting)
-            restart = False
+        for attempt in range(_MOST_SCANS + 1):
+            engine, waiting = (self._engine(), self._waiting()) if attempt < _MOST_SCANS else (None, False)
+            hits = self._hits(block, position, end, engine, waiting=waiting)
             index = 0
             while index < len(hits):
                 place = hits[index][0]
@@ -253,22 +283,25 @@ class StartupLogParser:
                 while index < len(hits) and hits[index][0] < right:
                     found.update(hits[index][1])
                     index += 1
-                rules = sorted(found, key=_by_order)
                 first_line += block.count(b"\n", counted, left)
                 counted = left
-                self._line(block, position, left, right, rules, first_line + 1)
-                position = max(right, place + 1)
-                if waiting and not self._waiting():
-                    restart = True
+                self._line(block, position, left, right, found, first_line + 1)
+                floor, position = position, max(right, place + 1)
+                if (waiting and not self._waiting()) or (engine is not None and self._engine() != engine):
+                    # The line began another start; what else it says was not looked for.
+                    more = {rule for _, rules in self._hits(block, left, right, None, waiting=False) for rule in rules}
+                    self._line(block, floor, left, right, more - found, first_line + 1)
                     break
-            if not restart:
+            else:
                 break
         self.lines += block.count(b"\n", begin, end)
         self._catch_up(block, position, end)
 
-    def _hits(self, block: bytes, begin: int, end: int, waiting: bool) -> list[tuple[int, tuple[_Rule, ...]]]:
+    def _hits(
+        self, block: bytes, begin: int, end: int, engine: str | None, *, waiting: bool
+    ) -> list[tuple[int, tuple[_Rule, ...]]]:
         hits: list[tuple[int, tuple[_Rule, ...]]] = []
-        for literal, rules in _literals(self._engine(), waiting, self._progress):
+        for literal, rules in _literals(engine, waiting, self._progress):
             place = block.find(literal, begin, end)
             while place >= 0:
                 hits.append((place, rules))
@@ -287,9 +320,10 @@ class StartupLogParser:
             return self._scanned > _PATIENCE
         return bool(self._channels) and all(channel.start.is_ready for channel in self._channels.values())
 
-    def _line(self, block: bytes, floor: int, left: int, right: int, rules: list[_Rule], number: int) -> None:
+    def _line(self, block: bytes, floor: int, left: int, right: int, found: set[_Rule], number: int) -> None:
         """Apply rules to one physical line."""
         is_known, is_first = False, True
+        rules = sorted(found, key=_by_order)
         for line in split_line(block[left:right]):
             channel = self._channel(line)
             if line.stamp is None and is_first:
@@ -299,17 +333,23 @@ class StartupLogParser:
             for rule in rules:
                 if rule.compiled.literal not in line.message:
                     continue
-                match = rule.compiled.pattern.search(line.message)
+                start = channel.start
+                if not _applies(rule, start.sure_engine(), waiting=start.is_ready):
+                    continue
+                match = rule.compiled.search(line.message)
                 if match is None:
                     continue
                 if rule.failure is not None:
-                    is_known = is_known or not channel.start.is_ready
-                    channel.start.fail(rule.failure, rule.engine, line, number)
-                    if rule.failure.strength >= 2 and not channel.start.is_ready and self._wants_events:
+                    is_known = True
+                    is_news = start.fail(rule.failure, rule.engine, line, number)
+                    if is_news and rule.failure.strength >= 2 and self._wants_events:
                         self._tell(channel, "failed", None, {}, "", line, time, number)
                     continue
                 row = rule.row
                 assert row is not None  # noqa: S101  a rule is one of the two
+                if row.mark == "opens":
+                    self._look_back(block, floor, left, channel)  # what came before is of the start before
+                    channel.time(line)
                 if channel.start.ends_before(row, line, number):
                     self._look_back(block, floor, left, channel)
                     channel.start.forget_stale(line, channel.time(line))
@@ -319,12 +359,14 @@ class StartupLogParser:
                 if facts is not None and self._wants_events:
                     self._tell(channel, row.event, row.phase, facts, row.mark, line, time, number)
             channel.start.see(line, time)
-        if is_known:
+        if is_known and number != self._last_known:
+            self._last_known = number
             self.recognised += 1
 
     def _channel(self, line: Line) -> _Channel:
         name = line.channel or self._last_channel
         if name not in self._channels and len(self._channels) >= _MOST_CHANNELS:
+            self._notes.add(f"containers beyond {_MOST_CHANNELS} are counted as one of them")
             name = self._last_channel
         self._last_channel = name
         if name not in self._channels:
@@ -334,9 +376,15 @@ class StartupLogParser:
 
     def _renew(self, channel: _Channel) -> None:
         """Close a start: the next one begins with this line, or with what its processes printed just before."""
-        done, fresh = channel.start, channel.start.successor()
-        if done.events:
-            self._done.append(done)
+        fresh = channel.start.successor()
+        if channel.start.events:
+            done = assemble(channel.start)
+            self._ranks_kept += len(done.ranks)
+            if self._ranks_kept > _MOST_RANKS_KEPT:
+                done = replace(done, ranks={})
+                self._notes.add(f"figures by rank are kept for {_MOST_RANKS_KEPT} ranks in all")
+            self._done.append(replace(done, earlier=channel.count))
+            channel.count += 1
             self._made += 1
             if len(self._done) > _MOST_STARTS:
                 self._done.pop(0)
@@ -348,7 +396,7 @@ class StartupLogParser:
     ) -> None:  # fmt: skip
         if len(self._events) < _MOST_EVENTS:
             elapsed = channel.start.elapsed(time, line, channel.stamps)
-            text = without_secrets(one_line(line.message, 300))
+            text = one_line(without_secrets(line.message[:_LONGEST_KEPT]), 300)
             self._events.append(Event(name, phase, facts, number, elapsed, line.rank, self._made, mark, text))
 
     def _emit(self) -> list[Event]:
@@ -397,7 +445,7 @@ class StartupLogParser:
     def _catch_up(self, block: bytes, position: int, end: int) -> None:
         """At the end of a stretch: the last stamp in it, and the last stamp of the carrier."""
         channel = self._channels.get(self._last_channel)
-        if channel is None or not channel.start.events:
+        if channel is None or not (channel.start.events or channel.start.has_first):
             return
         self._look_back(block, position, end, channel)
         if channel.start.carried is not None:
@@ -408,12 +456,21 @@ class StartupLogParser:
 
     # --- results --------------------------------------------------------------------------------------------------------
 
+    def current(self) -> ParsedStartup | None:
+        """The start that was written to last, as far as it is known by now."""
+        channel = self._channels.get(self._last_channel)
+        return assemble(channel.start) if channel is not None and channel.start.events else None
+
     def _assembled(self) -> Iterator[ParsedStartup]:
-        starts = [*self._done, *(channel.start for channel in self._channels.values() if channel.start.events)]
+        running = [(channel, channel.start) for channel in self._channels.values() if channel.start.events]
+        starts = [*self._done, *(replace(assemble(start), earlier=channel.count) for channel, start in running)]
         starts.sort(key=lambda start: start.first_line)
-        digest = self._digest.hexdigest()
+        notes = tuple(sorted(self._notes))
+        if self.dropped_starts:
+            notes += (f"{self.dropped_starts} earlier starts are not kept",)
+        whole = {"lines": self.lines, "recognised": self.recognised, "source_digest": self._digest.hexdigest()}
         for start in starts:
-            yield replace(assemble(start), lines=self.lines, recognised=self.recognised, source_digest=digest)
+            yield replace(start, warnings=(*start.warnings, *notes), **whole)  # type: ignore[arg-type]
 
 
 # --- whole logs ---------------------------------------------------------------------------------------------------------
@@ -452,16 +509,7 @@ def parse_starts(log: LogInput, *, chunks: bool = False) -> list[ParsedStartup]:
         raise InputFileError(
             f"{name}: none of its {parser.lines} line(s) is known from the start of an inference server; give {_WHAT} ({known})"
         )
-    if parser.dropped_starts:
-        note = f"{parser.dropped_starts} earlier starts are not kept"
-        starts = [replace(start, warnings=(*start.warnings, note)) for start in starts]
-    counts: dict[str, int] = {}
-    numbered = []
-    for start in starts:
-        earlier = counts.get(start.channel, 0)
-        counts[start.channel] = earlier + 1
-        numbered.append(replace(start, earlier=earlier, source="" if name == "the log" else name))
-    return numbered
+    return [replace(start, source="" if name == "the log" else name) for start in starts]
 
 
 def _pieces(log: LogInput, *, chunks: bool) -> Iterator[Path | bytes | str]:
@@ -474,7 +522,7 @@ def _pieces(log: LogInput, *, chunks: bool) -> Iterator[Path | bytes | str]:
             yield log
             return
         if len(log) > 4096 or not (is_file(Path(log)) or is_folder(Path(log))):
-            if any(rule.compiled.pattern.search(log) for rule in _rules()):
+            if any(rule.compiled.search(log) for rule in _rules()):
                 yield log
                 return
             if len(log) > 4096:
@@ -513,5 +561,5 @@ def _read(path: Path, file: IO[bytes]) -> Iterator[bytes]:
         with gzip.GzipFile(fileobj=file) as unpacked:
             while chunk := unpacked.read(_CHUNK):
                 yield chunk
-    except (EOFError, OSError, ValueError) as error:
+    except (EOFError, OSError, ValueError, zlib.error) as error:
         raise InputFileError(f"{path}: a damaged gzip file ({error}); give {_WHAT}") from None

@@ -2,10 +2,11 @@
 
 ``"Model loading took {weights_gib} and {model_loading_s}"`` reads two numbers with their units. The ending of a name says what it
 is: ``_s`` seconds (printed with or without a unit of time), ``_gib`` GiB (engines write GB and mean GiB), ``_x`` a factor; anything else
-is a whole number, which may have thousands separators. ``{*}`` skips text, ``{=name}`` takes a word, ``{end}`` is the end of the line. Everything else is literal.
+is a whole number, which may have thousands separators. ``{*}`` skips text, ``{=name}`` takes a word, ``{end}`` is the end of the line. Everything
+else is literal.
 
-No template can backtrack beyond a constant: gaps and words are bounded, and nothing that repeats stands inside something that
-repeats.
+What stands between two gaps is a regular expression in which nothing repeats inside something that repeats; the gaps themselves are looked up one
+after the other, without going back, from the first few places in a line where the template may begin. So no line can take long.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["SECONDS_PER_UNIT", "Template", "figure", "template"]
+__all__ = ["SECONDS_PER_UNIT", "Found", "Template", "figure", "template"]
 
 SECONDS_PER_UNIT: Mapping[str, float] = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "millisecond": 1e-3, "milliseconds": 1e-3,
@@ -32,6 +33,9 @@ _GIB_PER_UNIT: Mapping[str, float] = {
 
 _LARGEST = 1e15
 _LONGEST_SECONDS = 1e7
+_LONGEST_GAP = 400
+_MOST_BEGINNINGS = 4
+"""Places in a line where a template is tried."""
 
 _TIME_UNIT = r"(?:milliseconds?|seconds?|secs?|minutes?|mins?|hours|[nuµμm]s|[smh])"
 _SIZE_UNIT = r"(?:[KkMGT]i?B|[Bb]ytes|B)"
@@ -41,39 +45,76 @@ _PLAIN = re.compile(r"[ !#-\[\]-~]+")
 _PLACE = re.compile(r"\{(\*|=?[a-z_]+)\}")
 
 
+class Found(NamedTuple):
+    """A line that fits a template."""
+
+    values: Mapping[str, str]
+    """Name -> what stands in its place; ``<name>_unit`` -> the unit behind a figure, where there is one."""
+    end: int
+    """Where the template ends in the line."""
+
+
 class Template(NamedTuple):
     """A compiled template."""
 
     literal: str
     """Its longest plain piece: a line without it cannot match, a JSON record of the line has it too."""
-    pattern: re.Pattern[str]
+    parts: tuple[re.Pattern[str], ...]
+    """What stands between the gaps."""
     facts: tuple[str, ...]
     """Names of the figures in it."""
     words: tuple[str, ...]
     """Names of the words in it."""
+
+    def search(self, text: str) -> Found | None:
+        """The first place in ``text`` that fits, or None."""
+        first = self.parts[0]
+        match = first.search(text)
+        for _ in range(_MOST_BEGINNINGS):
+            if match is None:
+                return None
+            found = self._follow(match, text)
+            if found is not None:
+                return found
+            match = first.search(text, match.end())
+        return None
+
+    def _follow(self, match: re.Match[str], text: str) -> Found | None:
+        """The rest of the template after its first part, each part within reach of the one before."""
+        values = match.groupdict()
+        end = match.end()
+        for part in self.parts[1:]:
+            following = part.search(text, end, end + _LONGEST_GAP)
+            if following is None:
+                return None
+            values |= following.groupdict()
+            end = following.end()
+        return Found(values, end)
 
 
 @lru_cache(maxsize=1024)
 def template(text: str) -> Template:
     """The compiled form of a template."""
     pieces = _PLACE.split(text)
-    pattern, facts, words = [], [], []
+    parts: list[list[str]] = [[]]
+    facts, words = [], []
     for index, piece in enumerate(pieces):
         if index % 2 == 0:
-            pattern.append(re.escape(piece).replace(r"\ ", " "))
+            parts[-1].append(re.escape(piece).replace(r"\ ", " "))
         elif piece == "end":
-            pattern.append(r" {0,8}\Z")
+            parts[-1].append(r" {0,8}\Z")
         elif piece == "*":
-            pattern.append(r".{0,400}?")
+            parts.append([])
         elif piece.startswith("="):
             words.append(piece[1:])
-            pattern.append(rf"(?P<{piece[1:]}>[^\s,'\"\x1b]{{1,300}})")
+            parts[-1].append(rf"(?P<{piece[1:]}>[^\s,'\"\x1b]{{1,300}})")
         else:
             facts.append(piece)
-            pattern.append(_place(piece))
+            parts[-1].append(_place(piece))
     runs = [run for piece in pieces[::2] for run in _PLAIN.findall(piece)]
     literal = max(runs, key=lambda run: len(run.strip()))
-    return Template(literal, re.compile("".join(pattern)), tuple(facts), tuple(words))
+    compiled = tuple(re.compile("".join(part)) for part in parts if part != [""])
+    return Template(literal, compiled, tuple(facts), tuple(words))
 
 
 def _place(name: str) -> str:

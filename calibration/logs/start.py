@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from calibration.logs.events import Failure, Row
-from calibration.logs.fields import Setting, read_fields, without_secrets
+from calibration.logs.fields import Setting, read_fields
 from calibration.logs.lines import Line
-from calibration.logs.patterns import Template, figure
+from calibration.logs.patterns import Found, Template, figure
+from calibration.logs.secrets import without_secrets
 from calibration.logs.tables import ADDITIVE, ENGINES, SETTING_FACTS
 from calibration.records import RunStatus
 from startup_model.errors import one_line
@@ -21,11 +22,15 @@ _SURE = 3
 """Different events after which a log is taken for one engine's."""
 _FRESH_S = 120.0
 """Seconds between the first line of a process and the banner of its server, at most."""
-_MOST_RANKS = 4096
+_LONGEST_KEPT = 2**11
+"""Characters of a line that are kept until the start is over."""
+_MOST_RANKS = 1024
 _MOST_PARTS = 64
-_MOST_SETTINGS = 400
+_MOST_SETTINGS = 300
 _MOST_MODELS = 16
 _CAUSE = re.compile(r"(?:^|[\s\]])(?:[A-Za-z_][\w.]{0,120}(?:Error|Exception): |Value error, )\S")
+_NO_CAUSE = re.compile(r"nitialization failed|failed to start|[Ss]ee root cause|[Ss]ee stack trace")
+"""What parents say when a child has failed."""
 _HEADING = "ValidationError: "
 _SNAPSHOT = re.compile(r"models--([\w.-]{1,96}?)--([\w.-]{1,96})/snapshots/")
 """A model's folder in the cache of the hub."""
@@ -76,6 +81,8 @@ class _Bounds:
     first_text: str
     last: float
     last_text: str
+    decimals: int = 0
+    """Digits of its stamps behind the point."""
 
 
 class Start:
@@ -85,7 +92,6 @@ class Start:
         self.accounts: dict[str, Account] = {}
         self.bounds: dict[str, _Bounds] = {}
         self.carried: _Bounds | None = None
-        self.decimals = 0
         self.events = 0
         """Lines that say something about a start of an engine."""
         self.first_line = 0
@@ -94,6 +100,8 @@ class Start:
         self.engine_models: set[str] = set()
         """Models of the engines that printed their configuration."""
         self.version: str | None = None
+        self.topology: dict[str, int] = {}
+        """Largest world size and ranks that processes gave."""
         self.flags: dict[str, Setting] = {}
         self.settings: dict[str, Setting] = {}
         self.is_ready = False
@@ -112,6 +120,8 @@ class Start:
         self.last_line: tuple[int, str] | None = None
         self.phase_lines: dict[str, tuple[int, str]] = {}
         self._heaviest: dict[str, float] = {}
+        self._sure: str | None = None
+        self._likely: str | None = None
         self._begun: dict[tuple[str, str], int] = {}
         self._pending: Start | None = None
         self._closed: dict[str, _Bounds] | None = None
@@ -126,24 +136,25 @@ class Start:
 
     def sure_engine(self) -> str | None:
         """The engine, once there is no doubt."""
-        scores = sorted(((account.score, name) for name, account in self.accounts.items() if name), reverse=True)
-        if not scores or scores[0][0] < _SURE or (len(scores) > 1 and scores[1][0] * 2 > scores[0][0]):
-            return None
-        return scores[0][1]
+        return self._sure
 
     def likely_engine(self) -> str | None:
         """The engine whose lines were seen most."""
-        scores = [(account.score, name) for name, account in self.accounts.items() if name and account.score]
-        return max(scores)[1] if scores else None
+        return self._likely
+
+    def _weigh(self) -> None:
+        """Look at the scores again: another event was seen."""
+        scores = sorted(((account.score, name) for name, account in self.accounts.items() if name), reverse=True)
+        self._likely = scores[0][1] if scores and scores[0][0] else None
+        unsure = not scores or scores[0][0] < _SURE or (len(scores) > 1 and scores[1][0] * 2 > scores[0][0])
+        self._sure = None if unsure else scores[0][1]
 
     def see(self, line: Line, time: float | None) -> None:
         """Take the stamps of a line, whatever it says."""
         if time is not None:
             known = self.bounds.get(line.clock)
             if known is None:
-                self.bounds[line.clock] = _Bounds(time, line.stamped, time, line.stamped)
-                if not self.accounts:
-                    self.decimals = line.decimals
+                self.bounds[line.clock] = _Bounds(time, line.stamped, time, line.stamped, line.decimals)
             elif time >= known.last or time < known.last - 60.0:
                 self.forward += time > known.last
                 self.backward += time < known.last
@@ -153,7 +164,7 @@ class Start:
                 self.carried = _Bounds(line.carried, "", line.carried, "")
             else:
                 self.carried.last = max(self.carried.last, line.carried)
-        self.channel = line.channel or self.channel
+        self.channel = self.channel or one_line(without_secrets(line.channel), 200)
 
     def elapsed(self, time: float | None, line: Line, stamps: Stamps) -> float | None:
         """Seconds since the first stamp, by the line's own clock, else by the last stamp before it."""
@@ -191,7 +202,7 @@ class Start:
         return pending or Start()
 
     def take(
-        self, row: Row, engine: str, line: Line, time: float | None, match: re.Match[str], compiled: Template, stamps: Stamps, number: int,
+        self, row: Row, engine: str, line: Line, time: float | None, match: Found, compiled: Template, stamps: Stamps, number: int,
     ) -> dict[str, float] | None:  # fmt: skip
         """Note what a line says; its facts, or None when it says nothing about this start."""
         if self._current[0] is not line:
@@ -214,13 +225,13 @@ class Start:
         self._mark(account, row, engine, line, time, stamps, number)
         self._words(row, match, compiled, line)
         self._keep(account, engine, row, line, time, facts)
-        if engine and row.event != "flavour":
+        if engine and (not row.is_weak or account.score):
             self.events += 1
             self.first_line = self.first_line or number
         self.last_event_line = number
         self._flags(row, engine, line, number)
         if row.phase is not None or row.mark == "up" or self.last_line is None:
-            self.last_line = (number, line.message)
+            self.last_line = (number, line.message[:_LONGEST_KEPT])
             if row.phase is not None:
                 heaviest = max((value for name, value in facts.items() if name.endswith("_s")), default=0.0)
                 if heaviest >= self._heaviest.get(row.phase.value, 0.0):
@@ -228,35 +239,37 @@ class Start:
                     self.phase_lines[row.phase.value] = self.last_line
         return {name: value for name, value in facts.items() if name not in SETTING_FACTS or name in ("done", "total")}
 
-    def fail(self, failure: Failure, engine: str, line: Line, number: int) -> None:
-        """Note a line that speaks of failure; in a start that is ready it is none."""
+    def fail(self, failure: Failure, engine: str, line: Line, number: int) -> bool:
+        """Note a line that speaks of failure; in a start that is ready it is none. Whether it says more than those before."""
         if self.is_ready and not failure.even_when_ready:
-            return
+            return False
         if engine and self.likely_engine() not in (None, engine):
-            return
+            return False
         if failure.even_when_ready:
             self.is_ready, self.ready_times = False, None
         if failure.names_cause:
             self._cause(line, number)
-            return
+            return False
         if failure.strength == 0:
             self.stage = failure.status
-            return
+            return False
         if engine:
             self.events += 1
             self.first_line = self.first_line or number
             self.accounts.setdefault(engine, Account())
-        if self.failure is None or failure.strength > self.failure.strength:
-            self.failure = failure
-            self.failure_line = (number, line.message)
+        if self.failure is not None and failure.strength <= self.failure.strength:
+            return False
+        self.failure = failure
+        self.failure_line = (number, line.message[:_LONGEST_KEPT])
+        return True
 
     def _cause(self, line: Line, number: int) -> None:
         """The exception behind a traceback: the first that a line names, a message of pydantic's before its heading."""
-        if self.failure is None or _CAUSE.search(line.message[:500]) is None:
+        if self.failure is None or _CAUSE.search(line.message[:500]) is None or _NO_CAUSE.search(line.message[:500]):
             return
         known = self.cause_line
         if known is None or (_HEADING in known[1] and "Value error, " in line.message):
-            self.cause_line = (number, line.message)
+            self.cause_line = (number, line.message[:_LONGEST_KEPT])
 
     def _flags(self, row: Row, engine: str, line: Line, number: int) -> None:
         if row.mark in ("begins", "opens", "settings") or row.event in ("engine_process", "resolved"):
@@ -282,9 +295,7 @@ class Start:
         if self._pending is None:
             self._pending = Start()
             self._pending.opened = True
-            self._closed = {
-                clock: _Bounds(b.first, b.first_text, b.last, b.last_text) for clock, b in self.bounds.items()
-            }
+            self._closed = {clock: replace(b) for clock, b in self.bounds.items()}
         self._pending.see(line, time)
 
     def forget_stale(self, line: Line, time: float | None) -> None:
@@ -293,11 +304,9 @@ class Start:
         if known is not None and time is not None and time - known.first > _FRESH_S:
             self._pending = self._closed = None
 
-    def _figures(self, match: re.Match[str], compiled: Template) -> Iterator[tuple[str, float]]:
+    def _figures(self, match: Found, compiled: Template) -> Iterator[tuple[str, float]]:
         for name in compiled.facts:
-            number = match.group(name)
-            has_unit = name.endswith(("_s", "_gib"))
-            value = figure(name, number, match.group(f"{name}_unit") if has_unit else None)
+            value = figure(name, match.values[name], match.values.get(f"{name}_unit"))
             if value is not None:
                 yield name, value
 
@@ -313,7 +322,8 @@ class Start:
         known = account.times.get(row.event)
         if known is None:
             account.times[row.event] = Times(now, now, line.carried, line.carried, number, number)
-            account.score += row.mark != "opens"
+            account.score += row.mark != "opens" and not row.is_weak
+            self._weigh()
         elif row.event != "load_begun" or not {"weights_loaded", "model_loaded"} & account.times.keys():
             known.last, known.last_number = now, number
             known.last_carried = line.carried if line.carried is not None else known.last_carried
@@ -326,21 +336,21 @@ class Start:
         elif line.rank.startswith("VllmWorkerProcess"):
             account.generations["v0"] = account.generations.get("v0", 0) + 1
 
-    def _words(self, row: Row, match: re.Match[str], compiled: Template, line: Line) -> None:
+    def _words(self, row: Row, match: Found, compiled: Template, line: Line) -> None:
         for name in compiled.words:
-            word = match.group(name).rstrip(".)")
+            word = match.values[name].rstrip(".)")
             if name == "engine_version" and word[:1].isdigit():
-                self.version = self.version or word[:60]
+                self.version = self.version or one_line(without_secrets(word), 60)
             elif name == "model" and word:
                 self._model(word)
         if row.mark == "settings":
-            found = read_fields(line.message[match.end() - (1 if compiled.literal.endswith("{") else 0) :])
+            found = read_fields(line.message[match.end - (1 if compiled.literal.endswith("{") else 0) :])
             target = self.settings if row.event == "engine_started" else self.flags
             for key, value in found.items():
                 if len(target) < _MOST_SETTINGS:
                     target.setdefault(key, value)
             if row.event == "engine_started" and isinstance(found.get("model"), str):
-                self.engine_models.add(str(found["model"])[:300])
+                self.engine_models.add(str(found["model"]))
             model = found.get("model") or found.get("model_path") or found.get("model_id") or found.get("model_tag")
             if isinstance(model, str):
                 self._model(model)
@@ -370,7 +380,8 @@ class Start:
                     rank, name, value, time, labelled=bool(line.rank) or engine != "vllm"
                 )  # others name every rank
             elif name in ("tp_rank", "pp_rank", "dp_rank", "world_size"):
-                self.settings[name] = max(int(value), int(self.settings.get(name) or 0))  # type: ignore[arg-type]
+                known = self.topology.get(name, 0)
+                self.topology[name] = max(int(value), known)
             elif name in SETTING_FACTS and not name.endswith("_gib"):
                 self.settings.setdefault(name, int(value))
             elif value > rank.facts.get(name, -math.inf):

@@ -42,14 +42,14 @@ def degrees(start: Start, name: str, own: Account, generation: str | None) -> tu
         for match in _DEGREE.finditer(label):
             seen[match.group(1)] = max(seen[match.group(1)], int(match.group(2)) + 1)
     for degree, key in (("tp", "tp_rank"), ("pp", "pp_rank"), ("dp", "dp_rank")):
-        rank = values.get(key)
-        if isinstance(rank, int):
+        rank = start.topology.get(key)
+        if rank is not None:
             seen[degree.upper()] = max(seen[degree.upper()], rank + 1)
-    world = values.get("world_size")
+    world = start.topology.get("world_size")
     found = {degree: count or seen[degree.upper()] or None for degree, count in found.items()}
     if name == "vllm" and start.flags and "arguments" in own.times:
         found = {degree: count or 1 for degree, count in found.items()}
-    if isinstance(world, int) and world >= 1:
+    if world:
         others = (found["pp"] or 1) * (found["dp"] or 1)
         if found["tp"] is None or (found["tp"] * others < world and "tensor_parallel_size" not in values):
             found["tp"] = max(1, world // others)
