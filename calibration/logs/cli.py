@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from startup_model.errors import ConfigError, StartupModelError
+from startup_model.errors import ConfigError, InputFileError, StartupModelError, one_line
+from startup_model.files import is_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,6 +79,8 @@ def parse_command(
     """Phases, figures and diagnosis from start-up logs of inference servers."""
     if as_json and as_csv:
         raise ConfigError("--csv", "--json", "only one of the two at a time", "leave one out")
+    if against and (as_csv or runs is not None):
+        raise ConfigError("--against", "", "it does not go with --csv or --runs", "leave one out")
     if runs is not None and hardware is None:
         raise ConfigError("--hardware", "", "missing: no log names the node well enough", "give it with --runs")
     if against:
@@ -123,18 +126,20 @@ def _read(paths: Sequence[Path]) -> tuple[list[ParsedStartup], int]:
 
 
 def _read_one(path: Path) -> list[ParsedStartup]:
-    from calibration.logs.parser import parse_starts
+    from calibration.logs.parser import parse_starts, read_chunks
 
     if str(path) == "-":
-        read = sys.stdin.buffer.read
-        return parse_starts(iter(lambda: read(2**16), b""), chunks=True)
+        source = getattr(sys.stdin, "buffer", None)
+        if source is None:
+            raise InputFileError("standard input: closed; pipe a log")
+        return parse_starts(read_chunks("standard input", source), chunks=True)
     return parse_starts(path)
 
 
 @contextmanager
 def _progress(paths: Sequence[Path]) -> Iterator[Any]:
     """A bar over the logs, on a terminal, where it takes a while."""
-    total = sum(path.stat().st_size for path in paths if path.is_file())
+    total = sum(path.stat().st_size for path in paths if is_file(path))
     if not sys.stderr.isatty() or (len(paths) < 20 and total < _BAR_FROM_BYTES):
         yield lambda: None
         return
@@ -182,7 +187,7 @@ def _console() -> Console:
 
 
 def _print_json(data: Any) -> None:
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, default=str, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(data, indent=2, default=str, allow_nan=False) + "\n")
 
 
 def _as_data(start: ParsedStartup) -> dict[str, Any]:
@@ -197,8 +202,13 @@ def _as_data(start: ParsedStartup) -> dict[str, Any]:
     return start.to_dict() | {"diagnosis": findings}
 
 
+def _name(start: ParsedStartup) -> str:
+    """Name of the log, printable whatever it is."""
+    return one_line(start.source.replace("\\", "/").rsplit("/", 1)[-1], 100) or "log"
+
+
 def _label(start: ParsedStartup) -> str:
-    name = start.source.replace("\\", "/").rsplit("/", 1)[-1] or "log"
+    name = _name(start)
     parts = [name, f"[{start.channel}]" if start.channel else "", f"#{start.earlier + 1}" if start.earlier else ""]
     return " ".join(filter(None, parts))
 
@@ -220,7 +230,7 @@ def to_csv(starts: Sequence[ParsedStartup]) -> str:
     writer.writeheader()
     for start in starts:
         row: dict[str, object] = {name: getattr(start, name) for name in columns if hasattr(start, name)}
-        row |= {"log": _label(start).split(" ")[0], "start": start.earlier + 1}
+        row |= {"log": _name(start), "start": start.earlier + 1}
         row |= {f"phase.{name}": seconds for name, seconds in start.phases.items()}
         row |= {f"fact.{name}": value for name, value in start.facts.items()}
         writer.writerow({name: _cell(value) for name, value in row.items()})
@@ -231,7 +241,10 @@ def _cell(value: object) -> object:
     """A cell that no spreadsheet takes for a formula."""
     if value is None:
         return ""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
+    if not isinstance(value, str):
+        return value
+    text = one_line(value, 300)
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠")) else text
 
 
 def _heading(start: ParsedStartup) -> str:

@@ -39,7 +39,7 @@ def read_fields(text: str) -> dict[str, Setting]:
 
     Linear in the length of the text, which is cut at 32 KiB. What cannot be read is skipped; nothing is raised.
     """
-    return _dict(text[:_LONGEST], depth=0)
+    return _dict(without_secrets(text[:_LONGEST]), depth=0)
 
 
 def _dict(text: str, depth: int) -> dict[str, Setting]:

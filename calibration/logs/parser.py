@@ -30,7 +30,7 @@ from startup_model.errors import ConfigError, InputFileError, one_line, shown
 from startup_model.files import is_file, is_folder, open_regular
 from startup_model.phases import Phase
 
-__all__ = ["StartupLogParser", "parse_log", "parse_starts"]
+__all__ = ["StartupLogParser", "parse_log", "parse_starts", "read_chunks"]
 
 _WINDOW = 2**16
 """Bytes that are scanned at a time."""
@@ -52,6 +52,8 @@ _MOST_EVENTS = 100_000
 _CHUNK = 2**20
 _HEAD = 512
 """Bytes from which the encoding is told."""
+_MOST_JUNK = 2**26
+"""Bytes of no text without a known line after which reading ends."""
 _PATIENCE = 2**22
 """Bytes without a single known line after which only lines that begin a start are looked for."""
 _WHAT = "the start-up log of an inference server"
@@ -499,6 +501,8 @@ def parse_starts(log: LogInput, *, chunks: bool = False) -> list[ParsedStartup]:
             name = str(piece)
         else:
             parser.feed(piece)
+            if parser.bytes > _MOST_JUNK and parser.is_binary and not parser.recognised:
+                raise InputFileError(f"{name}: not text; give {_WHAT}")
     starts = parser.finish()
     if parser.bytes == 0:
         raise InputFileError(f"{name}: empty; give {_WHAT}")
@@ -532,7 +536,7 @@ def _pieces(log: LogInput, *, chunks: bool) -> Iterator[Path | bytes | str]:
         path = Path(log)
         yield path
         with open_regular(path, _WHAT) as file:
-            yield from _read(path, file)
+            yield from read_chunks(str(path), file)
         return
     if not isinstance(log, Iterable):
         raise ConfigError("log", log, "it is no log", "give a path, its text, or its lines")
@@ -549,10 +553,10 @@ def _pieces(log: LogInput, *, chunks: bool) -> Iterator[Path | bytes | str]:
     yield bytes(batch)
 
 
-def _read(path: Path, file: IO[bytes]) -> Iterator[bytes]:
-    """The content of a file in chunks, unpacked when it is gzip (as rotated logs are)."""
-    head = file.read(2)
-    file.seek(0)
+def read_chunks(name: str, file: IO[bytes]) -> Iterator[bytes]:
+    """The content of a file or pipe in chunks, unpacked when it is gzip (as rotated logs are). Raises InputFileError for a damaged one."""
+    peeked = getattr(file, "peek", None)
+    head = peeked(2)[:2] if peeked is not None else b""
     if head != b"\x1f\x8b":
         while chunk := file.read(_CHUNK):
             yield chunk
@@ -562,4 +566,4 @@ def _read(path: Path, file: IO[bytes]) -> Iterator[bytes]:
             while chunk := unpacked.read(_CHUNK):
                 yield chunk
     except (EOFError, OSError, ValueError, zlib.error) as error:
-        raise InputFileError(f"{path}: a damaged gzip file ({error}); give {_WHAT}") from None
+        raise InputFileError(f"{name}: a damaged gzip file ({error}); give {_WHAT}") from None

@@ -34,7 +34,7 @@ _KEYWORD = re.compile(
 _LEFT = re.compile(r"[\w.-]*\Z")
 _RIGHT = re.compile(r"[\w.-]*")
 _VALUE = re.compile(
-    r"""(?:['"]?\s{0,3}(?P<sign>[:=]|,(?=\s{0,3}['"]))|(?P<flag>['"]?\s{1,3}))\s{0,3}(?P<open>(?:Some\(\s{0,3}|[\[({]{0,3}))(?P<quote>b?['"]?)(?P<scheme>(?:Basic|Bearer|Token)\s{1,3})?"""
+    r"""(?:(?:\\{0,4}['"])?\s{0,3}(?P<sign>[:=]|,(?=\s{0,3}['"]))|(?P<flag>['"]?\s{1,3}))\s{0,3}(?P<open>(?:Some\(\s{0,3}|[\[({]{0,3}))(?P<quote>b?(?:\\{0,4}['"])?)(?P<scheme>(?:Basic|Bearer|Token)\s{1,3})?"""
 )
 _BARE_END = re.compile(r"[\s,;)}\]'\"&]|\Z")
 _LOOKS = re.compile(

@@ -154,10 +154,10 @@ class Start:
         if time is not None:
             known = self.bounds.get(line.clock)
             if known is None:
-                self.bounds[line.clock] = _Bounds(time, line.stamped, time, line.stamped, line.decimals)
-            elif time >= known.last or time < known.last - 60.0:
-                self.forward += time > known.last
-                self.backward += time < known.last
+                self.bounds[line.clock] = known = _Bounds(time, line.stamped, time, line.stamped, line.decimals)
+            self.forward += time > known.last
+            self.backward += time < known.last
+            if time >= known.last or time < known.last - 60.0:
                 known.last, known.last_text = time, line.stamped
         if line.carried is not None:
             if self.carried is None:

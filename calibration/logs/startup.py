@@ -192,7 +192,7 @@ def _model(given: ModelLike | None, logged: str | None) -> ModelConfig:
     if logged is None:
         raise ConfigError("model", MISSING, "the log does not name it", "give model=")
     try:
-        return as_model(logged)
+        return ModelConfig.from_catalogue(logged)  # a name in a log is never opened as a file, or asked for at a hub
     except StartupModelError as error:
         raise ConfigError(
             "model", logged, f"the log names a model that is not known here ({error})", "give model= its config.json"

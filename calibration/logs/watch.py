@@ -21,10 +21,12 @@ from calibration.logs.events import Event
 from calibration.logs.parser import StartupLogParser
 from calibration.logs.startup import ParsedStartup
 from startup_model.config.engine import EngineConfig
+from startup_model.config.model import ModelConfig
 from startup_model.errors import StartupModelError
-from startup_model.model import HardwareLike, ModelLike, ProfileLike, predict
+from startup_model.model import HardwareLike, ModelLike, ProfileLike, as_model, as_profile, predict
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.prediction import StartupPrediction
+from startup_model.uncertainty import check_level
 
 __all__ = ["Expectation", "Outlook", "StartupWatch"]
 
@@ -93,7 +95,9 @@ class Outlook(NamedTuple):
 class StartupWatch:
     """Follows a log as it grows and says how much longer it will take.
 
-    ``hardware`` and ``profile`` as in ``predict``; ``model`` and ``engine`` where they are known beforehand, else they are read off the log. ``began``: the
+    ``hardware`` and ``profile`` as in ``predict``; ``model`` and ``engine`` where they are known beforehand, else they are
+    read off the log: a model that only the log names is looked up in the catalogue, never opened as a file or asked for at a hub. Raises ConfigError for a bad
+    level or state of a cache. ``began``: the
     moment (on the caller's clock) at which the process was started; None: elapsed time counts from the first stamp of the log.
     """
 
@@ -117,6 +121,11 @@ class StartupWatch:
         self._began = began
         self._parser = StartupLogParser(progress=True)
         self._start = 0
+        self._known: object = None
+        check_level(level)
+        EngineConfig(page_cache=page_cache, compile_cache=compile_cache or "unknown")  # type: ignore[arg-type]
+        if profile is not None:
+            self._profile = as_profile(profile)
         self._reset()
         self._predict(None)
 
@@ -152,6 +161,7 @@ class StartupWatch:
         if event.start != self._start:
             self._start = event.start
             self._began = None  # the process that was started is not this one any more
+            self._known = None
             self._reset()
             self._predict(None)
         if event.mark == "progress":
@@ -161,12 +171,12 @@ class StartupWatch:
             return
         if event.elapsed_s is not None:
             self._latest = (event.elapsed_s, now)
-        starts = self._parser.starts() if event.name in _REFINING or event.name == "failed" else []
         if event.name == "failed":
-            self._status = starts[-1].status if starts and not starts[-1].is_ok else "crashed"
+            current = self._parser.current()
+            self._status = current.status if current is not None and not current.is_ok else "crashed"
             return
         if event.name in _REFINING and self._status == "starting":
-            self._predict(starts[-1] if starts else None)
+            self._predict(self._parser.current())
         at = self._at(event, now)
         if event.mark == "ready":
             if self._pending():
@@ -205,15 +215,11 @@ class StartupWatch:
         expected = {}
         for state in ("cold", "hot"):
             self._page_cache = state
-            self._predict_again()
+            self._predict(self._parser.current())
             expected[state] = sum(entry.seconds for entry in self._plan if entry.phase in phases)
         if expected["cold"] > 0 and expected["hot"] > 0 and seconds > math.sqrt(expected["cold"] * expected["hot"]):
             self._page_cache = "cold"
-            self._predict_again()
-
-    def _predict_again(self) -> None:
-        starts = self._parser.starts()
-        self._predict(starts[-1] if starts else None)
+            self._predict(self._parser.current())
 
     def _predict(self, start: ParsedStartup | None) -> None:
         """(Re)make the prediction from what is known; phases that have ended stay so."""
@@ -224,7 +230,12 @@ class StartupWatch:
         if model is None:
             self.problem = "no model was named yet"
             return
+        known = (model, self._page_cache, None if start is None else _inputs(start))
+        if known == self._known:
+            return
+        self._known = known
         try:
+            served = as_model(self._model) if self._model is not None else ModelConfig.from_catalogue(str(model))
             engine = self._engine or EngineConfig()
             if self._engine is None and start is not None:
                 engine = logged_engine(
@@ -234,7 +245,7 @@ class StartupWatch:
                 engine = engine.replace(version=start.engine_version)
             state = self._compile_cache or ("unknown" if start is None else start.compile_cache)
             engine = engine.replace(page_cache=self._page_cache, compile_cache=state)
-            found = predict(model, self._hardware, engine, profile=self._profile, level=self._level)
+            found = predict(served, self._hardware, engine, profile=self._profile, level=self._level)
         except StartupModelError as error:
             if self.prediction is None:
                 self.problem = str(error)
@@ -328,6 +339,13 @@ class StartupWatch:
         low, high = shares
         widest = max(high, pending[0].seconds * factor if pending else 0.0)
         return (max(0.0, low / factor + following / factor - _STAMP), widest + (following + cold) * factor + _STAMP)
+
+
+def _inputs(start: ParsedStartup) -> str:
+    """What of a start a prediction depends on."""
+    return repr(
+        (start.engine, start.engine_version, start.engine_generation, start.flags, start.settings, start.compile_cache)
+    )
 
 
 def _expectations(prediction: StartupPrediction) -> Iterator[Expectation]:

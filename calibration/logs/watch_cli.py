@@ -35,6 +35,8 @@ _TICK_S = 0.25
 _LINE_EVERY_S = 10.0
 _JSON_EVERY_S = 1.0
 _CHUNK = 2**16
+_GRACE_S = 10.0
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 _DEVICE_QUERY = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 
 CommandArgument = Annotated[
@@ -143,7 +145,9 @@ def _node(hardware: str | None, profile: str | None) -> HardwareConfig | None:
 def _devices() -> list[str]:
     """Names of the accelerators, as presets may know them."""
     try:
-        answer = subprocess.run(_DEVICE_QUERY, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
+        answer = subprocess.run(  # noqa: S603  a fixed command
+            _DEVICE_QUERY, capture_output=True, text=True, errors="replace", timeout=10, check=False
+        )
     except (OSError, subprocess.SubprocessError):
         return []
     first = answer.stdout.splitlines()[0].split(",")[0].strip() if answer.returncode == 0 and answer.stdout else ""
@@ -211,12 +215,11 @@ class _Lines:
             if outlook.phase is not None:
                 self._say(_sentence(outlook))
 
-    def output(self, data: bytes, target: IO[bytes]) -> None:
+    def output(self, data: bytes, target: IO[bytes] | None) -> None:
         _pass_on(data, target)
 
     def _say(self, text: str) -> None:
-        sys.stderr.write(f"startup-model: {text}\n")
-        sys.stderr.flush()
+        _say(f"startup-model: {text}")
 
 
 class _JsonLines:
@@ -249,7 +252,7 @@ class _JsonLines:
             said.last = now
             self._emit("progress", watch, outlook)
 
-    def output(self, data: bytes, target: IO[bytes]) -> None:
+    def output(self, data: bytes, target: IO[bytes] | None) -> None:
         _pass_on(data, target)
 
     def _emit(self, event: str, watch: StartupWatch, outlook: Outlook) -> None:
@@ -257,8 +260,7 @@ class _JsonLines:
         data["interval"] = None if outlook.interval is None else list(outlook.interval)
         data["finished"] = [{"phases": names.split("+"), "seconds": seconds} for names, seconds in outlook.finished]
         data["problem"] = watch.problem
-        sys.stdout.write(json.dumps(data, allow_nan=False) + "\n")
-        sys.stdout.flush()
+        _pass_on((json.dumps(data, allow_nan=False) + "\n").encode(), _binary(sys.stdout))
 
 
 class _Bar:
@@ -278,6 +280,7 @@ class _Bar:
         self._progress: Progress = Progress(*columns, console=self._console, transient=True)
         self._task: TaskID = self._progress.add_task(self._title, total=1.0, words="waiting for the first line")
         self._said = _Shown()
+        self._pending: dict[int, bytes] = {}
 
     def __enter__(self) -> _Bar:
         self._progress.start()
@@ -285,6 +288,9 @@ class _Bar:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+        for stream in (_binary(sys.stdout), _binary(sys.stderr)):
+            if stream is not None:
+                _pass_on(self._pending.pop(id(stream), b""), stream)
 
     def update(self, watch: StartupWatch, outlook: Outlook, now: float) -> None:
         said = self._said
@@ -310,14 +316,25 @@ class _Bar:
         )
         self._progress.update(self._task, completed=outlook.fraction, words=words)
 
-    def output(self, data: bytes, target: IO[bytes]) -> None:
-        if self._said.status != "starting" or not os.isatty(target.fileno()):
+    def output(self, data: bytes, target: IO[bytes] | None) -> None:
+        """Whole lines above the bar; what has no line end yet waits for it."""
+        if target is None or not os.isatty(target.fileno()):
             _pass_on(data, target)
             return
-        from rich.text import Text
+        pending = self._pending.get(id(target), b"") + data
+        if self._said.status != "starting":
+            whole, rest = pending, b""
+        else:
+            cut = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
+            whole, rest = pending[:cut], pending[cut:]
+        self._pending[id(target)] = rest
+        if whole and self._said.status != "starting":
+            _pass_on(whole, target)
+        elif whole:
+            from rich.text import Text
 
-        text = data.decode("utf-8", "replace").replace("\r\n", "\n").rstrip("\n")
-        self._console.print(Text.from_ansi(text.rsplit("\r", 1)[-1] if "\n" not in text else text), soft_wrap=True)
+            text = whole.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
+            self._console.print(Text.from_ansi(text), soft_wrap=True)
 
 
 _View = _Lines | _JsonLines | _Bar
@@ -342,17 +359,37 @@ def _end(outlook: Outlook) -> str:
     )
 
 
-def _pass_on(data: bytes, target: IO[bytes]) -> None:
-    target.write(data)
-    target.flush()
+_closed: set[int] = set()
+"""Outputs that nobody reads any more."""
+
+
+def _pass_on(data: bytes, target: IO[bytes] | None) -> None:
+    """Write through. When the reader has gone, the rest is dropped: the server is not made to end by it."""
+    if target is None or id(target) in _closed:
+        return
+    try:
+        target.write(data)
+        target.flush()
+    except (BrokenPipeError, ValueError):
+        _closed.add(id(target))
+
+
+def _say(text: str) -> None:
+    """One line on standard error, if anybody reads it."""
+    _pass_on(f"{text}\n".encode("utf-8", "replace"), _binary(sys.stderr))
+
+
+def _binary(stream: Any) -> IO[bytes] | None:
+    """The bytes below a text stream; None for a stream that was closed."""
+    return getattr(stream, "buffer", None)
 
 
 # --- running ------------------------------------------------------------------------------------------------------------
 
-_Item = tuple[bytes | None, IO[bytes]]
+_Item = tuple[bytes | None, IO[bytes] | None]
 
 
-def _pump(source: IO[bytes], target: IO[bytes], items: queue.Queue[_Item]) -> None:
+def _pump(source: IO[bytes], target: IO[bytes] | None, items: queue.Queue[_Item]) -> None:
     """Read a pipe as it fills; None at its end. The queue is bounded: a server that prints faster than it is read has to wait, as with any pipe."""
     read: Callable[[int], bytes] = getattr(source, "read1", source.read)
     while True:
@@ -367,8 +404,11 @@ def _pump(source: IO[bytes], target: IO[bytes], items: queue.Queue[_Item]) -> No
 
 def _follow(watch: StartupWatch, view: _View, *, exit_when_ready: bool) -> int:
     """Read standard input to its end; 0 when a start was ready in the end, 1 when it was not, 2 when nothing was known."""
+    source = _binary(sys.stdin)
+    if source is None:
+        raise InputFileError("standard input: closed; pipe the log of a server")
     items: queue.Queue[_Item] = queue.Queue(maxsize=64)
-    threading.Thread(target=_pump, args=(sys.stdin.buffer, sys.stderr.buffer, items), daemon=True).start()
+    threading.Thread(target=_pump, args=(source, None, items), daemon=True).start()
     with view:
         ended = False
         while not ended:
@@ -376,7 +416,7 @@ def _follow(watch: StartupWatch, view: _View, *, exit_when_ready: bool) -> int:
             if exit_when_ready and watch.outlook(time.monotonic()).status == "ready":
                 break
         last = watch.finish(time.monotonic())
-        view.update(watch, watch.outlook(time.monotonic()), time.monotonic())
+        _look(watch, view, b"", time.monotonic())
     if last is None:
         raise InputFileError("standard input: no line is known from the start of an inference server; pipe its log")
     if not last.is_ok:
@@ -390,16 +430,32 @@ def _step(watch: StartupWatch, view: _View, items: queue.Queue[_Item], *, echo: 
     try:
         data, target = items.get(timeout=_TICK_S)
     except queue.Empty:
-        data, target = b"", sys.stderr.buffer
+        data, target = b"", None
     now = time.monotonic()
     if data is None:
         ended = True
-    elif data:
-        if echo:
-            view.output(data, target)
-        watch.feed(data, now)
-    view.update(watch, watch.outlook(now), now)
+    elif data and echo:
+        view.output(data, target)
+    _look(watch, view, data or b"", now)
     return ended
+
+
+def _look(watch: StartupWatch, view: _View, data: bytes, now: float) -> None:
+    """Read on and say where the start is. Whatever goes wrong in that, the server and its output go on."""
+    if _broken:
+        return
+    try:
+        if data:
+            watch.feed(data, now)
+        view.update(watch, watch.outlook(now), now)
+    except Exception as error:
+        _broken.append(error)
+        _say(
+            f"startup-model: watching ended by an error of its own, the server goes on: {type(error).__name__}: {error}"
+        )
+
+
+_broken: list[Exception] = []
 
 
 def _run(words: list[str], watch: StartupWatch, view: _View, *, as_json: bool) -> int:
@@ -415,7 +471,7 @@ def _run(words: list[str], watch: StartupWatch, view: _View, *, as_json: bool) -
         ) from None
     restore = _forward_signals(process)
     items: queue.Queue[_Item] = queue.Queue(maxsize=64)
-    targets = (sys.stderr.buffer if as_json else sys.stdout.buffer, sys.stderr.buffer)
+    targets = (_binary(sys.stderr if as_json else sys.stdout), _binary(sys.stderr))
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
     for pipe, target in zip(pipes, targets, strict=True):
         threading.Thread(target=_pump, args=(pipe, target, items), daemon=True).start()
@@ -429,14 +485,24 @@ def _run(words: list[str], watch: StartupWatch, view: _View, *, as_json: bool) -
                     exited_at = time.monotonic()
             code = process.wait()
             last = watch.finish(time.monotonic())
-            view.update(watch, watch.outlook(time.monotonic()), time.monotonic())
+            _look(watch, view, b"", time.monotonic())
     finally:
         restore()
-        if process.poll() is None:
-            process.terminate()
+        _end_server(process)
     if last is not None and not last.is_ok and code != 0:
         _explain(last)
     return code if code >= 0 else 128 - code
+
+
+def _end_server(process: subprocess.Popen[bytes]) -> None:
+    """Leave no server behind when watch itself has to end."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _forward_signals(process: subprocess.Popen[bytes]) -> Callable[[], None]:
@@ -447,7 +513,7 @@ def _forward_signals(process: subprocess.Popen[bytes]) -> Callable[[], None]:
         if process.poll() is None and not (number == signal.SIGINT and sys.stdin.isatty()):
             process.send_signal(number)
 
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    for name in _SIGNALS:
         number = getattr(signal, name, None)
         if number is not None and threading.current_thread() is threading.main_thread():
             before[number] = signal.signal(number, forward)
@@ -464,8 +530,8 @@ def _explain(start: Any) -> None:
     from calibration.logs.diagnosis import diagnose
 
     for finding in diagnose(start)[:1]:
-        sys.stderr.write(f"startup-model: {finding.kind}: {finding.summary}\n")
+        _say(f"startup-model: {finding.kind}: {finding.summary}")
         if finding.evidence is not None:
-            sys.stderr.write(f"startup-model:   line {finding.evidence.line_number}: {finding.evidence.text[:200]}\n")
+            _say(f"startup-model:   line {finding.evidence.line_number}: {finding.evidence.text[:200]}")
         for remedy in finding.remedies:
-            sys.stderr.write(f"startup-model:   - {remedy.action} (price: {remedy.price})\n")
+            _say(f"startup-model:   - {remedy.action} (price: {remedy.price})")
