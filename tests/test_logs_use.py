@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from log_samples import SAMPLES
+from log_samples import CPU_STARTS, SAMPLES, CpuStart, cpu_log
 
 from calibration import calibrate, diagnose, parse_log, read_runs
 from calibration.logs.compare import compare
@@ -106,6 +106,35 @@ def test_one_log_calibrates_a_host_but_for_its_bootstrap(tmp_path: Path) -> None
     assert made.phases["framework_bootstrap"].seconds == pytest.approx(
         before.phases["framework_bootstrap"].seconds, rel=0.2
     )
+
+
+@pytest.mark.parametrize("left_out", CPU_STARTS, ids=lambda start: f"{start.layers} layers")
+def test_logs_of_two_shapes_predict_a_third(left_out: CpuStart, capsys: pytest.CaptureFixture[str]) -> None:
+    """A host without an accelerator, known from two logs and from how long its process takes to its first line."""
+    node = HardwareConfig.preset("cpu")
+    records = {}
+    for start in CPU_STARTS:
+        model = ModelConfig.from_hf(llama(start.layers, start.hidden))
+        found = parse_log(cpu_log(start))
+        assert found.wall_s is not None
+        head = start.ready - found.wall_s
+        records[start] = found.to_run(node, model=model, page_cache="hot", compile_cache="warm", process_start_s=head)
+    record = records.pop(left_out)
+    profile = calibrate(list(records.values()), name="here").profile
+    made = predict(record.model, node, record.engine, profile=profile)
+    with capsys.disabled():
+        print(
+            f"\n{left_out.layers} layers: predicted {made.total_s:.1f} s, measured {left_out.ready} s ({made.total_s / left_out.ready - 1:+.1%})"
+        )
+    assert made.total_s == pytest.approx(left_out.ready, rel=0.05)
+    assert made.interval[0] <= left_out.ready <= made.interval[1]
+
+
+def llama(layers: int, hidden: int) -> dict[str, object]:
+    return {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": hidden, "intermediate_size": 4 * hidden, "num_hidden_layers": layers,
+        "num_attention_heads": hidden // 64, "num_key_value_heads": hidden // 64, "vocab_size": 32000, "max_position_embeddings": 4096, "torch_dtype": "bfloat16",
+    }  # fmt: skip
 
 
 # --- diagnosis and comparison -------------------------------------------------------------------------------------------

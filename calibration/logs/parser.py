@@ -40,8 +40,8 @@ _OVERLAP = 2**13
 _BEFORE, _BEHIND = 2**12, 2**17
 """Bytes of a long line around a literal that are looked at."""
 _LINES_AHEAD = 2000
-_MOST_SCANS = 8
-"""Times that one stretch is scanned, each time for what the last one had left out, before everything is looked for."""
+_MOST_SCANS = 1
+"""Times that one stretch is scanned for a part of the tables, before everything is looked for."""
 _MOST_STARTS = 1000
 _MOST_RANKS_KEPT = 20_000
 _LONGEST_KEPT = 2**11
@@ -447,9 +447,10 @@ class StartupLogParser:
     def _catch_up(self, block: bytes, position: int, end: int) -> None:
         """At the end of a stretch: the last stamp in it, and the last stamp of the carrier."""
         channel = self._channels.get(self._last_channel)
-        if channel is None or not (channel.start.events or channel.start.has_first):
+        if channel is None:
             return
-        self._look_back(block, position, end, channel)
+        if channel.start.bounds:
+            self._look_back(block, position, end, channel)
         if channel.start.carried is not None:
             left = max(block.rfind(b"\n", position, end - 1) + 1, position)
             for line in split_line(block[left : min(end, left + _BEFORE)]):

@@ -115,6 +115,8 @@ class Start:
         self.failure_line: tuple[int, str] | None = None
         self.cause_line: tuple[int, str] | None = None
         self.backward = self.forward = 0
+        """Stamps of known lines that were before, and after, that of the one before."""
+        self._latest = -math.inf
         self.stage: RunStatus | None = None
         self.last_event_line = 0
         self.last_line: tuple[int, str] | None = None
@@ -155,8 +157,6 @@ class Start:
             known = self.bounds.get(line.clock)
             if known is None:
                 self.bounds[line.clock] = known = _Bounds(time, line.stamped, time, line.stamped, line.decimals)
-            self.forward += time > known.last
-            self.backward += time < known.last
             if time >= known.last or time < known.last - 60.0:
                 known.last, known.last_text = time, line.stamped
         if line.carried is not None:
@@ -164,7 +164,8 @@ class Start:
                 self.carried = _Bounds(line.carried, "", line.carried, "")
             else:
                 self.carried.last = max(self.carried.last, line.carried)
-        self.channel = self.channel or one_line(without_secrets(line.channel), 200)
+        if line.channel and not self.channel:
+            self.channel = one_line(without_secrets(line.channel), 200)
 
     def elapsed(self, time: float | None, line: Line, stamps: Stamps) -> float | None:
         """Seconds since the first stamp, by the line's own clock, else by the last stamp before it."""
@@ -218,6 +219,10 @@ class Start:
         if self.is_ready:
             return None
         self._current[1].add(row.event)
+        if time is not None:
+            self.forward += time > self._latest
+            self.backward += time < self._latest
+            self._latest = time
         facts = dict(self._figures(match, compiled))
         if row.mark == "progress":
             return facts
