@@ -12,7 +12,7 @@ from startup_model.inputs import INPUT_MEANINGS
 from startup_model.phases import ROLLUPS, Phase, roll_up
 from startup_model.sizes.memory import MemoryBudget
 from startup_model.terms import Term
-from startup_model.uncertainty import check_level, student_quantile
+from startup_model.uncertainty import check_probability, student_quantile
 from startup_model.units import format_bytes, format_seconds
 
 __all__ = ["Context", "PhasePrediction", "Spread", "StartupPrediction", "TermCall"]
@@ -134,19 +134,20 @@ class StartupPrediction:
         Caches of unknown state count as cold above one half and as hot below. Raises ConfigError unless 0 < probability < 1 within what the
         spreads can say (0.0005 to 0.9995).
         """
-        check_level(abs(2.0 * probability - 1.0) or 0.5 if isinstance(probability, float) else probability)
+        check_probability(probability)
         base = self.slowest_s if probability > 0.5 else self.total_s
         return base * self.spread.factor(probability)
 
     def phase_quantile(self, phase: str, probability: float) -> float:
-        """Seconds below which one phase stays with this probability; a phase scatters more than the total, where errors make up for each other.
+        """Seconds [s] below which one phase stays with this probability: seconds × exp(z), z the quantile of host and own scatter together.
 
-        Raises UnknownNameError for a phase that the prediction does not have, ConfigError for a probability outside (0, 1).
+        A phase scatters more than the total, where errors make up for each other: its own standard deviation is at least ``PHASE_SCATTER`` [1].
+        Raises UnknownNameError for a phase that the prediction does not have, ConfigError for a probability outside 0.0005 to 0.9995.
         """
         entry = next((entry for name, entry in self.phases.items() if name == phase), None)
         if entry is None:
             raise UnknownNameError("phase", str(phase), [name.value for name in self.phases])
-        check_level(abs(2.0 * probability - 1.0) or 0.5 if isinstance(probability, float) else probability)
+        check_probability(probability)
         own = max(self.spread.own, PHASE_SCATTER)
         return entry.elapsed_s * Spread(entry.spread, self.spread.degrees, own).factor(probability)
 

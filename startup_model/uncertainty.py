@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from startup_model.errors import ConfigError
 
-__all__ = ["check_level", "student_quantile"]
+__all__ = ["check_level", "check_probability", "student_quantile"]
 
 
 LARGEST_LEVEL = 0.999
@@ -22,6 +22,23 @@ def check_level(level: float) -> float:
             "level", level, f"it should lie between 0 and {LARGEST_LEVEL}", "0.9 asks for a 90 % interval"
         )
     return float(level)
+
+
+def check_probability(probability: float) -> float:
+    """``probability`` when a quantile can be asked for at it. Raises ConfigError unless it lies within 0.0005 to 0.9995."""
+    least = (1.0 - LARGEST_LEVEL) / 2.0
+    if (
+        isinstance(probability, bool)
+        or not isinstance(probability, int | float)
+        or not least <= probability <= 1.0 - least
+    ):
+        raise ConfigError(
+            "probability",
+            probability,
+            f"it should lie between {least:g} and {1.0 - least:g}",
+            "0.9 asks for the time that 9 of 10 starts stay below",
+        )
+    return float(probability)
 
 
 @lru_cache(maxsize=256)

@@ -237,6 +237,14 @@ def test_pods_are_told_apart_by_their_prefix() -> None:
     check(by_pod["pod/b-1/server"], SAMPLES["vllm 0.32, CPU, [tag] lines, tp 2"])
 
 
+def test_the_parts_of_a_sum_are_kept() -> None:
+    facts = parse_log(SAMPLES["vllm 0.25, model and drafter"].text).facts
+    assert facts["load_weights_parts_s"] == [570.62, 11.07]
+    assert facts["dynamo_parts_s"] == [2.07, 0.8]
+    assert facts["torch_compile_parts_s"] == [3.48, 6.5]
+    assert facts["profiling_warmup_parts_s"] == [629.28, 0.95]
+
+
 def test_ranks_are_kept_and_the_largest_counts() -> None:
     found = parse_log(SAMPLES["vllm 0.13, tp 2, cold, download, spliced bar"].text)
     by_rank = {label.split()[0]: facts for label, facts in found.ranks.items()}

@@ -254,7 +254,7 @@ def test_a_name_in_a_log_is_never_opened_or_asked_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ModelConfig, "from_hf", forbidden)
     for name in ("hub:org/evil", "/etc/passwd", "./config.json"):
         found = parse_log(WARM.replace("org/model-1b", name))
-        with pytest.raises(ConfigError, match="give model="):
+        with pytest.raises(ConfigError, match="the catalogue does not have"):
             found.to_run("h100-sxm")
         watch = StartupWatch(hardware="h100-sxm")
         watch.feed(WARM.replace("org/model-1b", name), 0.0)

@@ -6,8 +6,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from calibration.logs.events import Engine
+from calibration.logs.events import Engine, Failure, Milestone
 from calibration.logs.fields import Setting
 from calibration.logs.secrets import without_secrets
 from calibration.logs.start import Account, Start, Times
@@ -22,6 +23,10 @@ from startup_model.phases import Phase
 __all__ = ["assemble"]
 
 # --- the result ---------------------------------------------------------------------------------------------------------
+
+
+_LONGEST_GAP_S = 30 * 86400.0
+"""Between two stamps of one start; more is a clock that was set, or a stamp that was garbled."""
 
 
 @dataclass
@@ -52,8 +57,8 @@ def assemble(start: Start) -> ParsedStartup:
     own = start.accounts.get(name, Account())
     variant = max(own.variants, key=lambda key: own.variants[key], default=name)
     clock = _clock(start, engine)
-    facts, parts, derived = _facts(own, variant)
-    version = parse_quietly(start.version)
+    facts, derived = _facts(own)
+    version = _version(start.version)
     generation = generation_of(own, version) if name == "vllm" else None
     ready_s = clock.of(start.ready_times) if clock is not None and start.ready_times is not None else None
     warnings: list[str] = []
@@ -62,24 +67,25 @@ def assemble(start: Start) -> ParsedStartup:
         if start.is_ready and ready_s is not None:
             facts["wall_first_line_to_ready_s"] = round(max(0.0, ready_s), 6)
     if not start.is_ready:
-        facts["ready_line"] = 0.0
+        facts["ready_line"] = False
     times = own.times
     if variant in engine.loading_from_stamps and clock is not None and {"load_begun", "model_loaded"} <= times.keys():
         begin, end = clock.of(times["load_begun"], last=False), clock.of(times["model_loaded"])
         if begin is not None and end is not None and end >= begin and "model_loading_s" not in facts:
             facts["model_loading_s"] = round(end - begin, 6)
+            facts["model_loading_from"] = "stamps"
             derived.add("model_loading_s")
     _engine_facts(start, name, facts, derived)
     phases, joint = _phases(start, engine, own, clock, facts, version, derived)
     status, evidence = _status(start, warnings, serves="server_begun" in own.times)
-    wall = _wall(engine, clock, ready_s)
+    wall = _wall(engine, clock, ready_s, opened=start.opened)
     from_start = engine.clock_from_process_start and clock is not None and clock.name == engine.clock
     if wall is not None and (from_start or start.opened):
         rest = wall - sum(phases.values()) - facts.get("download_s", 0.0)
         phases[Phase.UNATTRIBUTED.value] = round(max(0.0, rest), 6)
         derived.add(Phase.UNATTRIBUTED.value)
     tp, pp, dp = degrees(start, name, own, generation)
-    _warn(start, phases, facts, clock, warnings)
+    _warn(start, own.times, facts, clock, warnings)
     values = {**start.settings, **start.flags}
     return ParsedStartup(
         engine=variant,
@@ -89,6 +95,7 @@ def assemble(start: Start) -> ParsedStartup:
         tp=tp,
         pp=pp,
         dp=dp,
+        platform=_platform(start),
         dtype=_text(start.settings.get("dtype") or values.get("dtype"), "torch."),
         quantization=_text(start.settings.get("quantization") or values.get("quantization") or _some(values.get("quantize")), ""),
         load_format=_load_format(values),
@@ -98,7 +105,6 @@ def assemble(start: Start) -> ParsedStartup:
         derived=frozenset(derived),
         joint=joint,
         facts=facts,
-        parts=parts,
         ranks={_kept(rank.label): dict(rank.facts) for rank in own.ranks.values() if rank.facts or rank.label},
         first_stamp=None if clock is None else clock.first_text,
         last_stamp=None if clock is None else clock.last_text,
@@ -107,7 +113,7 @@ def assemble(start: Start) -> ParsedStartup:
         stamp_resolution_s=None if clock is None else clock.resolution,
         status=status,
         evidence=evidence,
-        phase_evidence={name: Evidence(number, _kept(text)) for name, (number, text) in start.phase_lines.items()},
+        phase_evidence=_phase_evidence(start, phases, derived),
         compile_cache=_compile_cache(own),
         moments=tuple(_moments(start, own, clock)),
         warnings=tuple(warnings),
@@ -116,7 +122,7 @@ def assemble(start: Start) -> ParsedStartup:
     )  # fmt: skip
 
 
-def parse_quietly(text: str | None) -> Version | None:
+def _version(text: str | None) -> Version | None:
     """A version as numbers; None for what is none."""
     try:
         return parse_version(text) if text else None
@@ -130,6 +136,12 @@ def _text(value: Setting, prefix: str) -> str | None:
         if isinstance(value, str) and value not in ("", "***", "auto")
         else None
     )
+
+
+def _platform(start: Start) -> str | None:
+    """What the engine runs on, as it says."""
+    named = start.platform or _text(start.settings.get("device_config"), "") or _text(start.settings.get("device"), "")
+    return named.lower().rstrip(".") if named is not None and named != "auto" else None
 
 
 def _load_format(values: Mapping[str, Setting]) -> str | None:
@@ -156,38 +168,37 @@ def _clock(start: Start, engine: Engine) -> _Clock | None:
     return None
 
 
-def _wall(engine: Engine, clock: _Clock | None, ready_s: float | None) -> float | None:
+def _wall(engine: Engine, clock: _Clock | None, ready_s: float | None, *, opened: bool) -> float | None:
     if clock is None or ready_s is None or ready_s < 0:
         return None
     if engine.clock_from_process_start and clock.name == engine.clock:
         return round(ready_s + clock.zero, 6)
-    return round(ready_s, 6)
+    return round(ready_s, 6) if opened and ready_s <= _LONGEST_GAP_S else None
 
 
-def _facts(own: Account, variant: str) -> tuple[dict[str, float], dict[str, tuple[float, ...]], set[str]]:
-    """Figures of the largest rank, and the parts that they add up from."""
-    facts: dict[str, float] = {}
-    parts: dict[str, tuple[float, ...]] = {}
-    derived: set[str] = set()
+def _facts(own: Account) -> tuple[dict[str, Any], set[str]]:
+    """Figures of the largest rank, with the parts that they add up from under names of their own, and the names of those sums."""
+    facts: dict[str, Any] = {}
+    sums: set[str] = set()
     for rank in own.ranks.values():
         for name, value in rank.facts.items():
             if name not in facts or value > facts[name]:
                 facts[name] = value
-                pieces = tuple(rank.parts.get(name, ()))
-                parts.pop(_parts_name(name), None)
-                derived.discard(name)
+                pieces = rank.parts.get(name, [])
+                facts.pop(_parts_name(name), None)
+                sums.discard(name)
                 if len(pieces) > 1:
-                    parts[_parts_name(name)] = pieces
-                    derived.add(name)
-    facts.update({name: round(facts[name], 6) for name in derived})
-    return facts, parts, derived
+                    facts[_parts_name(name)] = list(pieces)
+                    sums.add(name)
+    facts.update({name: round(facts[name], 6) for name in sums})
+    return facts, sums
 
 
 def _parts_name(fact: str) -> str:
     return f"{fact.removesuffix('_s').removesuffix('_total')}_parts_s"
 
 
-def _engine_facts(start: Start, name: str, facts: dict[str, float], derived: set[str]) -> None:
+def _engine_facts(start: Start, name: str, facts: dict[str, Any], derived: set[str]) -> None:
     """Figures that an engine gives in pieces or under another name."""
     if "k_gib" in facts and "v_gib" in facts:
         facts["kv_memory_gib"] = round(facts.pop("k_gib") + facts.pop("v_gib"), 6)
@@ -227,7 +238,7 @@ def _several_engines(start: Start) -> bool:
 
 
 def _phases(
-    start: Start, engine: Engine, own: Account, clock: _Clock | None, facts: dict[str, float], version: Version | None, derived: set[str],
+    start: Start, engine: Engine, own: Account, clock: _Clock | None, facts: dict[str, Any], version: Version | None, derived: set[str],
 ) -> tuple[dict[str, float], dict[str, tuple[str, ...]]]:  # fmt: skip
     """Seconds by phase: what lines print, and the time between stamps for what no line prints."""
     made_up = {Phase.WEIGHT_LOAD} if _is_dummy(start) else set()
@@ -245,10 +256,7 @@ def _phases(
     inside: list[Phase] = []
     rest: list[Phase] = []
     for milestone in engine.milestones:
-        times = own.times.get(milestone.event)
-        if milestone.event == "ready":
-            times = start.ready_times
-        at = clock.of(times) if times is not None and (not milestone.needs or milestone.needs in own.times) else None
+        at = _when(milestone, start, own, clock)
         if at is None or (before is not None and at < before):
             if not milestone.optional:
                 inside += milestone.inside
@@ -256,10 +264,11 @@ def _phases(
             continue
         inside += milestone.inside
         rest += milestone.rest
-        if before is not None:
+        if before is not None and at - before <= _LONGEST_GAP_S:
             taken = sum(printed.get(phase.value, 0.0) for phase in dict.fromkeys(inside) if phase not in done)
             if Phase.WEIGHT_LOAD in inside and Phase.WEIGHT_LOAD not in done:
                 taken += facts.get("download_s", 0.0)
+            taken += facts.get(milestone.less, 0.0)
             given = done | (made_up if "model_loading_s" in facts else set())
             left = [phase.value for phase in dict.fromkeys(rest) if phase.value not in printed and phase not in given]
             if left:
@@ -276,13 +285,20 @@ def _phases(
     return phases, joint
 
 
+def _when(milestone: Milestone, start: Start, own: Account, clock: _Clock) -> float | None:
+    """Seconds at which a milestone was passed; None when the log does not show it."""
+    times = start.ready_times if milestone.event == "ready" else own.times.get(milestone.event)
+    is_meant = not milestone.needs or milestone.needs in own.times
+    return clock.of(times) if times is not None and is_meant else None
+
+
 def _is_dummy(start: Start) -> bool:
     """Whether weights are made up instead of read."""
     return any(str(values.get("load_format")).lower().endswith("dummy") for values in (start.flags, start.settings))
 
 
 def _printed(
-    engine: Engine, facts: dict[str, float], version: Version | None, derived: set[str], *, is_dummy: bool
+    engine: Engine, facts: dict[str, Any], version: Version | None, derived: set[str], *, is_dummy: bool
 ) -> dict[str, float]:
     """Phases whose seconds stand in lines, or follow from such figures alone."""
     phases = {phase.value: facts[fact] for fact, phase in engine.printed.items() if fact in facts}
@@ -308,6 +324,15 @@ def _printed(
         phases["model_init"] = max(0.0, facts["model_loading_s"] - other)
         derived.add("model_init")
     return {name: round(seconds, 6) for name, seconds in phases.items()}
+
+
+def _phase_evidence(start: Start, phases: Mapping[str, float], derived: set[str]) -> dict[str, Evidence]:
+    """The line that shows a phase: the one with the largest figure; of a derived phase the line that ends it, unless a figure makes up half of it."""
+    found = {}
+    for name, (heaviest, last, figure) in start.phase_lines.items():
+        line = last if name in derived and figure < 0.5 * phases.get(name, 0.0) else heaviest
+        found[name] = Evidence(line[0], _kept(line[1]))
+    return found
 
 
 def _compile_cache(own: Account) -> str:
@@ -342,14 +367,22 @@ def _status(start: Start, warnings: list[str], *, serves: bool) -> tuple[RunStat
     if failure is not None and failure.strength <= _GENERAL and start.cause_line is not None:
         line = start.cause_line
     if failure is not None and failure.strength >= 2:
-        return start.stage if failure.status == "crashed" and start.stage else failure.status, _evidence(line)
+        return _staged(start, failure, line)
     if start.is_up and not (failure is not None and line is not None and serves and line[0] > start.up_line):
         return "ok", _evidence(start.last_line)
     if failure is not None and line is not None:
         if start.last_event_line <= line[0] or start.is_up:
-            return start.stage or failure.status, _evidence(line)
+            return _staged(start, failure, line)
         warnings.append("a traceback stands in the log, but the start went on after it")
     return "incomplete", _evidence(start.last_line)
+
+
+def _staged(start: Start, failure: Failure, line: tuple[int, str] | None) -> tuple[RunStatus, Evidence | None]:
+    """The status of a failure whose line does not say the phase: by the lines of its traceback that do."""
+    if failure.status != "crashed" or start.stage is None:
+        return failure.status, _evidence(line)
+    status, shows = start.stage
+    return status, _evidence(start.cause_line or shows)
 
 
 def _kept(text: str) -> str:
@@ -366,7 +399,7 @@ def _evidence(line: tuple[int, str] | None) -> Evidence | None:
 
 
 def _warn(
-    start: Start, phases: Mapping[str, float], facts: Mapping[str, float], clock: _Clock | None, warnings: list[str]
+    start: Start, times: Mapping[str, Times], facts: Mapping[str, Any], clock: _Clock | None, warnings: list[str]
 ) -> None:
     if clock is None:
         warnings.append("no line has a stamp: phases that no line prints are missing")
@@ -376,6 +409,10 @@ def _warn(
         warnings.append("its stamps run backwards: sort the log, the newest line last")
     if not start.opened:
         warnings.append("the log begins in the middle of a start: what came before its first line is missing")
+    if "graphs_stale" in times:
+        warnings.append("compiled graphs were there but could not be loaded: everything was compiled again")
+    if start.version is None:
+        warnings.append("the log does not name the version of the engine")
     if "download_s" in facts:
         warnings.append(f"weights were downloaded for {facts['download_s']:.1f} s: no phase holds that time")
     if facts.get("graph_capture_gib", 0.0) < 0:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from startup_model.errors import ConfigError, InputFileError, StartupModelError, one_line
+from startup_model.errors import MISSING, ConfigError, InputFileError, StartupModelError, one_line
 from startup_model.files import is_file
 
 if TYPE_CHECKING:
@@ -78,11 +78,15 @@ def parse_command(
 ) -> None:
     """Phases, figures and diagnosis from start-up logs of inference servers."""
     if as_json and as_csv:
-        raise ConfigError("--csv", "--json", "only one of the two at a time", "leave one out")
+        raise ConfigError("--csv", MISSING, "it does not go with --json", "leave one out")
     if against and (as_csv or runs is not None):
-        raise ConfigError("--against", "", "it does not go with --csv or --runs", "leave one out")
+        raise ConfigError("--against", MISSING, "it does not go with --csv or --runs", "leave one out")
     if runs is not None and hardware is None:
-        raise ConfigError("--hardware", "", "missing: no log names the node well enough", "give it with --runs")
+        raise ConfigError("--hardware", MISSING, "no log names the node well enough", "give it with --runs")
+    for_records = {"--hardware": hardware, "--model": model, "--process-start": process_start}
+    for_records["--page-cache"] = None if page_cache == "unknown" else page_cache
+    if runs is None and (unused := [name for name, value in for_records.items() if value is not None]):
+        raise ConfigError(unused[0], for_records[unused[0]], "it is for records", "give --runs FILE with it")
     if against:
         if len(logs) != 1:
             raise ConfigError(
@@ -97,9 +101,9 @@ def parse_command(
         _print_json([_as_data(start) for start in found])
     elif as_csv:
         sys.stdout.write(to_csv(found))
-    elif len(found) == 1:
+    elif runs is None and len(found) == 1:
         _print_start(_console(), found[0])
-    elif found:
+    elif runs is None and found:
         _console().print(_overview(found))
     if failed:
         raise typer.Exit(2)
@@ -132,7 +136,7 @@ def _read_one(path: Path) -> list[ParsedStartup]:
         source = getattr(sys.stdin, "buffer", None)
         if source is None:
             raise InputFileError("standard input: closed; pipe a log")
-        return parse_starts(read_chunks("standard input", source), chunks=True)
+        return parse_starts(read_chunks("standard input", source), chunks=True, name="standard input")
     return parse_starts(path)
 
 
@@ -163,6 +167,7 @@ def _append(
     """Append records; what cannot become one is named and left out."""
     from calibration.readers import append_run
 
+    known = _digests(path)
     written = 0
     for start in starts:
         try:
@@ -172,9 +177,22 @@ def _append(
                 raise
             sys.stderr.write(f"startup-model: {_label(start)}: {error}\n")
             continue
+        if run.source_digest in known:
+            sys.stderr.write(f"startup-model: {_label(start)}: its record is in {path} already\n")
+            continue
         append_run(run, path)
+        known.add(run.source_digest)
         written += 1
     sys.stderr.write(f"{written} of {len(starts)} start(s) appended to {path}\n")
+
+
+def _digests(path: Path) -> set[str]:
+    """Digests of the logs that a file of records has already."""
+    from calibration.readers import read_runs
+
+    return (
+        {run.source_digest for run in read_runs(path, strict=False)} if is_file(path) and path.stat().st_size else set()
+    )
 
 
 # --- output -------------------------------------------------------------------------------------------------------------
@@ -232,9 +250,13 @@ def to_csv(starts: Sequence[ParsedStartup]) -> str:
         row: dict[str, object] = {name: getattr(start, name) for name in columns if hasattr(start, name)}
         row |= {"log": _name(start), "start": start.earlier + 1}
         row |= {f"phase.{name}": seconds for name, seconds in start.phases.items()}
-        row |= {f"fact.{name}": value for name, value in start.facts.items()}
+        row |= {f"fact.{name}": _joined(value) for name, value in start.facts.items()}
         writer.writerow({name: _cell(value) for name, value in row.items()})
     return text.getvalue()
+
+
+def _joined(value: object) -> object:
+    return " + ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _cell(value: object) -> object:
@@ -257,23 +279,13 @@ def _heading(start: ParsedStartup) -> str:
 
 def _print_start(console: Console, start: ParsedStartup) -> None:
     from calibration.logs.diagnosis import diagnose
-    from startup_model.units import format_seconds
 
     console.print(_heading(start), soft_wrap=True)
     if start.phases:
         console.print(_phase_table(console, start))
-    ready = "not ready" if start.wall_s is None else f"ready after {format_seconds(start.wall_s)}"
-    since = "process start" if start.from_process_start else "the first line of the log"
-    console.print(
-        f"status {start.status}; {ready}{f' from {since}' if start.wall_s is not None else ''}", soft_wrap=True
-    )
+    console.print(_ending(start), soft_wrap=True)
     if start.evidence is not None:
         console.print(f"  line {start.evidence.line_number}: {start.evidence.text}", soft_wrap=True)
-    if start.facts:
-        figures = [f"{name} {value:g}" for name, value in start.facts.items() if name != "ready_line"]
-        console.print(f"figures: {', '.join(figures)}")
-    if start.moments:
-        console.print(_timeline(start))
     for finding in diagnose(start):
         console.print(f"{finding.kind}: {finding.summary}", soft_wrap=True)
         if finding.evidence is not None:
@@ -282,7 +294,24 @@ def _print_start(console: Console, start: ParsedStartup) -> None:
             console.print(f"  - {remedy.action} (price: {remedy.price})", soft_wrap=True)
     for warning in start.warnings:
         console.print(f"note: {warning}", soft_wrap=True)
-    console.print(f"{start.recognised} of {start.lines} lines were recognised", soft_wrap=True)
+    if start.facts:
+        facts = [f"{name} {value:g}" for name, value in start.facts.items() if isinstance(value, float)]
+        console.print(f"facts: {', '.join(facts)}")
+    if start.moments:
+        console.print(_timeline(start))
+    console.print(f"{start.recognised} of {start.lines} lines say something about the start", soft_wrap=True)
+
+
+def _ending(start: ParsedStartup) -> str:
+    """How the start ended, in a sentence."""
+    from startup_model.units import format_seconds
+
+    if start.wall_s is not None:
+        since = "process start" if start.from_process_start else "the first line of the log"
+        return f"status {start.status}; ready after {format_seconds(start.wall_s)} from {since}"
+    if start.is_ok and "ready_line" in start.facts:
+        return "status ok; the engine is up, the log ends before the server says ready"
+    return f"status {start.status}" + ("; the log ends before it is ready" if start.status == "incomplete" else "")
 
 
 def _phase_table(console: Console, start: ParsedStartup) -> Table:
@@ -295,14 +324,18 @@ def _phase_table(console: Console, start: ParsedStartup) -> Table:
     table.add_column("share", justify="right", no_wrap=True)
     table.add_column("relative", width=_BAR_WIDTH, no_wrap=True)
     table.add_column("from", no_wrap=True)
-    total = sum(start.phases.values()) or 1.0
-    longest = max(start.phases.values()) or 1.0
+    download = start.facts.get("download_s", 0.0)
+    total = sum(start.phases.values()) + download or 1.0
+    longest = max(*start.phases.values(), download) or 1.0
     digits = 3 if (start.stamp_resolution_s or 1.0) < 1.0 else 2
     for name, seconds in start.phases.items():
         label = " + ".join(start.joint.get(name, (name,)))
         bar = block * round(_BAR_WIDTH * seconds / longest)
         source = "derived" if name in start.derived else "printed"
         table.add_row(label, f"{seconds:.{digits}f}", f"{seconds / total:.1%}", bar, source)
+    if download:
+        bar = block * round(_BAR_WIDTH * download / longest)
+        table.add_row("download (no phase)", f"{download:.{digits}f}", f"{download / total:.1%}", bar, "printed")
     table.add_section()
     table.add_row("total", f"{total:.{digits}f}", "100.0%", "", "")
     return table
@@ -328,17 +361,19 @@ def _overview(starts: Sequence[ParsedStartup]) -> Table:
     from calibration.logs.diagnosis import diagnose
 
     table = Table(title=f"{len(starts)} starts", title_justify="left")
-    table.add_column("log", overflow="fold", min_width=16)
-    table.add_column("engine", overflow="fold")
-    table.add_column("model", overflow="fold", min_width=12)
-    table.add_column("status", overflow="fold")
+    for heading in ("log", "engine", "model", "status"):
+        table.add_column(heading, overflow="fold")
     table.add_column("ready s", justify="right", no_wrap=True)
     table.add_column("mostly", overflow="fold")
     for start in starts:
-        findings = [entry.kind for entry in diagnose(start)]
+        parts = [
+            f"{entry.kind.replace('_bound', '')} {entry.share:.0%}"
+            for entry in diagnose(start)
+            if entry.share is not None
+        ]
         wall = "" if start.wall_s is None else f"{start.wall_s:.1f}"
         engine = f"{start.engine} {start.engine_version or ''}".strip()
-        table.add_row(Text(_label(start)), engine, Text(start.model or ""), start.status, wall, ", ".join(findings[:2]))
+        table.add_row(Text(_label(start)), engine, Text(start.model or ""), start.status, wall, ", ".join(parts[:2]))
     return table
 
 
@@ -362,7 +397,10 @@ def _compare(base: Path, against: Sequence[Path], *, as_json: bool) -> None:
 
 
 def _last(path: Path) -> ParsedStartup:
+    """The last start of a log; how many came before is said."""
     starts = _read_one(path)
+    if len(starts) > 1:
+        sys.stderr.write(f"startup-model: {_label(starts[-1])}: the last of {len(starts)} starts is compared\n")
     return starts[-1]
 
 
@@ -387,22 +425,17 @@ def _print_comparison(console: Console, comparison: Comparison) -> None:
     table.add_row("ready", *("-" if start.wall_s is None else f"{start.wall_s:.2f}" for start in starts))
     console.print(table)
     for difference in comparison.differences:
-        if not difference.isolates:
+        if difference.wall_s is None:
+            console.print(f"{difference.label}: a log does not get to ready", soft_wrap=True)
+        elif difference.isolated_by_wall_s is None:
+            slower = -difference.wall_s + 0.0
             console.print(
-                f"{difference.label}: isolates no phase; ready {_signed(difference.wall_s)} against the base",
+                f"{difference.label}: isolates no phase; ready {slower:+.2f} s against the base", soft_wrap=True
+            )
+        else:
+            logged = "" if difference.isolated_s is None else f"; the log gives {difference.isolated_s:.2f} s for it"
+            console.print(
+                f"{difference.label}: {' + '.join(difference.isolates)} = {difference.isolated_by_wall_s + 0.0:.2f} s by wall time "
+                f"(± {difference.resolution_s:g} s){logged}",
                 soft_wrap=True,
             )
-            continue
-        logged = "" if difference.isolated_s is None else f"; the base logs {difference.isolated_s:.2f} s for it"
-        console.print(
-            f"{difference.label}: {' + '.join(difference.isolates)} = {_signed(difference.wall_s, flip=True)} by wall time "
-            f"(± {difference.resolution_s:g} s){logged}",
-            soft_wrap=True,
-        )
-
-
-def _signed(seconds: float | None, *, flip: bool = False) -> str:
-    """A difference of wall times, as seconds that the other start took more, or that were saved (``flip``)."""
-    if seconds is None:
-        return "unknown (a log does not get to ready)"
-    return f"{seconds:.2f} s" if flip else f"{-seconds:+.2f} s"

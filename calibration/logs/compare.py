@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from calibration.logs.configuration import NAMES
 from calibration.logs.startup import ParsedStartup
 from startup_model.errors import ConfigError
 from startup_model.phases import Phase
@@ -25,11 +26,13 @@ class Difference(NamedTuple):
     label: str
     """eager, dummy, or what else differs."""
     isolates: tuple[str, ...]
-    """Phases that the base has and this start leaves out; empty when the two differ in something else."""
+    """Phases that one of the two leaves out; empty when they differ in anything else as well."""
+    isolated_by_wall_s: float | None
+    """Seconds of these phases: the difference of the wall times of the start that has them and the one that has not."""
+    isolated_s: float | None
+    """The same seconds as the log gives them that has them."""
     wall_s: float | None
     """Base less this start, first line to ready; the two stamps resolve it to ``resolution_s``."""
-    isolated_s: float | None
-    """The same phases as the base's log gives them."""
     resolution_s: float
     phases: dict[str, float]
     """Phase -> base less this start."""
@@ -60,23 +63,27 @@ def _name(text: str) -> str:
 
 
 def _difference(base: ParsedStartup, other: ParsedStartup) -> Difference:
-    labels: list[str] = []
-    isolates: list[str] = []
-    if is_eager(other) and not is_eager(base):
-        labels.append("eager")
-        isolates += _EAGER
-    if other.load_format == "dummy" and base.load_format != "dummy":
-        labels.append("dummy")
-        isolates += _DUMMY
-    changed = [name for name in _changed(base, other) if name not in ("enforce_eager", "load_format")]
-    if changed:
-        labels.append(", ".join(changed[:3]))
+    """What sets two starts apart. The base has the phases, or the other one has them: then the differences are negative."""
+    left_out = {
+        "eager": (_EAGER, is_eager(other) - is_eager(base)),
+        "dummy": (_DUMMY, (other.load_format == "dummy") - (base.load_format == "dummy")),
+    }
+    signs = {sign for _, sign in left_out.values() if sign}
+    changed = _changed(base, other)
+    labels = [f"{'' if sign > 0 else 'not '}{label}" for label, (_, sign) in left_out.items() if sign] + changed[:3]
+    isolates = (
+        [phase for phases, sign in left_out.values() if sign for phase in phases]
+        if len(signs) == 1 and not changed
+        else []
+    )
     names = [phase.value for phase in Phase if phase.value in base.phases or phase.value in other.phases]
     wall = None if base.wall_s is None or other.wall_s is None else base.wall_s - other.wall_s
-    known = [base.phases[name] for name in isolates if name in base.phases]
+    has_them = base if signs == {1} else other
+    known = [has_them.phases[name] for name in isolates if name in has_them.phases]
     return Difference(
         label=" + ".join(labels) or "same settings",
         isolates=tuple(isolates),
+        isolated_by_wall_s=None if wall is None or not isolates else wall * signs.pop(),
         wall_s=wall,
         isolated_s=sum(known) if known else None,
         resolution_s=max(base.stamp_resolution_s or 1.0, other.stamp_resolution_s or 1.0),
@@ -90,7 +97,12 @@ def is_eager(start: ParsedStartup) -> bool:
 
 
 def _changed(base: ParsedStartup, other: ParsedStartup) -> list[str]:
-    """Arguments that differ, but for names and ports."""
-    ignored = {"port", "host", "served_model_name", "model", "model_tag", "model_path", "api_key"}
-    names = (base.flags.keys() | other.flags.keys()) - ignored
-    return sorted(name for name in names if base.flags.get(name) != other.flags.get(name))
+    """What else differs: arguments, version, ranks, number formats; names and ports aside."""
+    names = (base.flags.keys() | other.flags.keys()) - NAMES - {"enforce_eager", "load_format"}
+    flags = sorted(name for name in names if base.flags.get(name) != other.flags.get(name))
+    own = ("engine_version", "tp", "pp", "dp", "dtype", "quantization")
+    return [name for name in own if _differs(getattr(base, name), getattr(other, name))] + flags
+
+
+def _differs(mine: object, theirs: object) -> bool:
+    return mine is not None and theirs is not None and mine != theirs

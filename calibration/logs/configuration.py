@@ -12,13 +12,14 @@ from startup_model.config.command_line import known_flags
 from startup_model.config.engine import EngineConfig
 from startup_model.errors import ConfigError, StartupModelError
 
-__all__ = ["LoggedEngine", "logged_engine"]
+__all__ = ["NAMES", "LoggedEngine", "logged_engine"]
 
 _LAUNCH: Mapping[str, tuple[str, ...]] = {
     "vllm": ("vllm", "serve", "MODEL"),
     "sglang": ("python", "-m", "sglang.launch_server", "--model-path", "MODEL"),
 }
-_NOT_FLAGS = frozenset({"model", "model_tag", "model_path", "served_model_name", "host", "port"})
+NAMES = frozenset({"model", "model_tag", "model_path", "served_model_name", "host", "port", "api_key"})
+"""Arguments that name things, and change nothing in how long a start takes."""
 _LONGEST_VALUE = 8192
 
 
@@ -73,7 +74,7 @@ def _flags(engine: str, flags: Mapping[str, Setting]) -> Iterator[list[str]]:
     known = frozenset(known_flags(engine))
     for name, value in flags.items():
         flag = f"--{name.replace('_', '-')}"
-        if name in _NOT_FLAGS or value is None or value is False or value == "***" or not {flag, flag[2:]} & known:
+        if name in NAMES or value is None or value is False or value == "***" or not {flag, flag[2:]} & known:
             continue
         if value is True:
             yield [flag]

@@ -59,6 +59,8 @@ class Milestone(NamedTuple):
     """Phases that lie between: their printed seconds are taken off before the rest is given away."""
     rest: tuple[Phase, ...] = ()
     """Who gets what is left: one phase, or several together; nobody: it stays unattributed."""
+    less: str = ""
+    """Fact that lies in this stretch, but is counted with a later phase."""
     needs: str = ""
     """Event without which this milestone means nothing."""
     optional: bool = False

@@ -43,8 +43,6 @@ class Line(NamedTuple):
     rank: str = ""
     """The process, as it names itself: ``Worker_TP0 pid=8003``, ``TP1``; empty when it does not."""
     level: str = ""
-    source: str = ""
-    """File and line that logged, where the engine prints it."""
     channel: str = ""
     """Container or pod, where the carrier prints it."""
 
@@ -247,7 +245,6 @@ def _logged(match: re.Match[str], text: str, position: int, end: int, carried: f
         carried,
         ranks,
         match.group(kind.level) if kind.level else "",
-        match.group("source") or "",
         channel,
     )
 

@@ -23,7 +23,7 @@ from calibration.logs.events import Event, Failure, Mark, Row
 from calibration.logs.lines import STAMP_ANCHORS, Line, split_line
 from calibration.logs.patterns import Template, template
 from calibration.logs.secrets import without_secrets
-from calibration.logs.start import Start
+from calibration.logs.start import LONGEST_KEPT, Start
 from calibration.logs.startup import ParsedStartup
 from calibration.logs.tables import COMMON_FAILURES, ENGINES, SHARED_ROWS
 from startup_model.errors import ConfigError, InputFileError, one_line, shown
@@ -44,8 +44,6 @@ _MOST_SCANS = 1
 """Times that one stretch is scanned for a part of the tables, before everything is looked for."""
 _MOST_STARTS = 1000
 _MOST_RANKS_KEPT = 20_000
-_LONGEST_KEPT = 2**11
-"""Characters of a line that are searched for secrets before a part of it is kept."""
 _MOST_CHANNELS = 64
 _MOST_EVENTS = 100_000
 """Events of one ``feed`` that are given out."""
@@ -398,7 +396,7 @@ class StartupLogParser:
     ) -> None:  # fmt: skip
         if len(self._events) < _MOST_EVENTS:
             elapsed = channel.start.elapsed(time, line, channel.stamps)
-            text = one_line(without_secrets(line.message[:_LONGEST_KEPT]), 300)
+            text = one_line(without_secrets(line.message[:LONGEST_KEPT]), 300)
             self._events.append(Event(name, phase, facts, number, elapsed, line.rank, self._made, mark, text))
 
     def _emit(self) -> list[Event]:
@@ -478,6 +476,7 @@ class StartupLogParser:
 
 # --- whole logs ---------------------------------------------------------------------------------------------------------
 
+_UNNAMED = "the log"
 LogInput = str | bytes | os.PathLike[str] | Iterable[str] | Iterable[bytes]
 
 
@@ -490,13 +489,12 @@ def parse_log(log: LogInput) -> ParsedStartup:
     return parse_starts(log)[-1]
 
 
-def parse_starts(log: LogInput, *, chunks: bool = False) -> list[ParsedStartup]:
+def parse_starts(log: LogInput, *, chunks: bool = False, name: str = _UNNAMED) -> list[ParsedStartup]:
     """Every start in a log (of a container that was started again and again, of several pods), in the order in which they began.
 
-    ``chunks``: the items of ``log`` are pieces of any length, not lines. At most the last thousand starts are kept. Raises InputFileError like ``parse_log``.
+    ``chunks``: the items of ``log`` are pieces of any length, not lines. ``name``: what errors call it. At most the last thousand starts are kept. Raises InputFileError like ``parse_log``.
     """
     parser = StartupLogParser(events=False)
-    name = "the log"
     for piece in _pieces(log, chunks=chunks):
         if isinstance(piece, Path):
             name = str(piece)
@@ -514,7 +512,7 @@ def parse_starts(log: LogInput, *, chunks: bool = False) -> list[ParsedStartup]:
         raise InputFileError(
             f"{name}: none of its {parser.lines} line(s) is known from the start of an inference server; give {_WHAT} ({known})"
         )
-    return [replace(start, source="" if name == "the log" else name) for start in starts]
+    return [replace(start, source="" if name == _UNNAMED else name) for start in starts]
 
 
 def _pieces(log: LogInput, *, chunks: bool) -> Iterator[Path | bytes | str]:

@@ -16,13 +16,13 @@ from calibration.logs.tables import ADDITIVE, ENGINES, SETTING_FACTS
 from calibration.records import RunStatus
 from startup_model.errors import one_line
 
-__all__ = ["Account", "Start", "Times"]
+__all__ = ["LONGEST_KEPT", "Account", "Start", "Times"]
 
 _SURE = 3
 """Different events after which a log is taken for one engine's."""
 _FRESH_S = 120.0
 """Seconds between the first line of a process and the banner of its server, at most."""
-_LONGEST_KEPT = 2**11
+LONGEST_KEPT = 2**11
 """Characters of a line that are kept until the start is over."""
 _MOST_RANKS = 1024
 _MOST_PARTS = 64
@@ -117,11 +117,13 @@ class Start:
         self.backward = self.forward = 0
         """Stamps of known lines that were before, and after, that of the one before."""
         self._latest = -math.inf
-        self.stage: RunStatus | None = None
+        self.stage: tuple[RunStatus, tuple[int, str]] | None = None
+        """Phase that the last line of a traceback tells, and that line."""
         self.last_event_line = 0
         self.last_line: tuple[int, str] | None = None
-        self.phase_lines: dict[str, tuple[int, str]] = {}
-        self._heaviest: dict[str, float] = {}
+        self.phase_lines: dict[str, tuple[tuple[int, str], tuple[int, str], float]] = {}
+        """Phase -> the line with its largest figure, the last line that speaks of it, that figure."""
+        self.platform: str | None = None
         self._sure: str | None = None
         self._likely: str | None = None
         self._begun: dict[tuple[str, str], int] = {}
@@ -235,14 +237,25 @@ class Start:
             self.first_line = self.first_line or number
         self.last_event_line = number
         self._flags(row, engine, line, number)
-        if row.phase is not None or row.mark == "up" or self.last_line is None:
-            self.last_line = (number, line.message[:_LONGEST_KEPT])
+        if row.phase is not None or row.mark == "up" or self.last_line is None or "download_s" in facts:
+            self.last_line = (number, line.message[:LONGEST_KEPT])
             if row.phase is not None:
-                heaviest = max((value for name, value in facts.items() if name.endswith("_s")), default=0.0)
-                if heaviest >= self._heaviest.get(row.phase.value, 0.0):
-                    self._heaviest[row.phase.value] = heaviest
-                    self.phase_lines[row.phase.value] = self.last_line
+                self._show(row.phase.value, facts)
+            elif "download_s" in facts:
+                self._show("download", facts)
         return {name: value for name, value in facts.items() if name not in SETTING_FACTS or name in ("done", "total")}
+
+    def _show(self, phase: str, facts: Mapping[str, float]) -> None:
+        """Keep the line that was just read as one that shows a phase."""
+        assert self.last_line is not None  # noqa: S101  it is the line that was just read
+        figure = max((value for name, value in facts.items() if name.endswith("_s")), default=0.0)
+        known = self.phase_lines.get(phase)
+        heaviest = known is None or figure >= known[2]
+        self.phase_lines[phase] = (
+            self.last_line if known is None or heaviest else known[0],
+            self.last_line,
+            figure if known is None or heaviest else known[2],
+        )
 
     def fail(self, failure: Failure, engine: str, line: Line, number: int) -> bool:
         """Note a line that speaks of failure; in a start that is ready it is none. Whether it says more than those before."""
@@ -256,7 +269,7 @@ class Start:
             self._cause(line, number)
             return False
         if failure.strength == 0:
-            self.stage = failure.status
+            self.stage = (failure.status, (number, line.message[:LONGEST_KEPT]))
             return False
         if engine:
             self.events += 1
@@ -265,7 +278,7 @@ class Start:
         if self.failure is not None and failure.strength <= self.failure.strength:
             return False
         self.failure = failure
-        self.failure_line = (number, line.message[:_LONGEST_KEPT])
+        self.failure_line = (number, line.message[:LONGEST_KEPT])
         return True
 
     def _cause(self, line: Line, number: int) -> None:
@@ -274,7 +287,7 @@ class Start:
             return
         known = self.cause_line
         if known is None or (_HEADING in known[1] and "Value error, " in line.message):
-            self.cause_line = (number, line.message[:_LONGEST_KEPT])
+            self.cause_line = (number, line.message[:LONGEST_KEPT])
 
     def _flags(self, row: Row, engine: str, line: Line, number: int) -> None:
         if row.mark in ("begins", "opens", "settings") or row.event in ("engine_process", "resolved"):
@@ -346,6 +359,8 @@ class Start:
             word = match.values[name].rstrip(".)")
             if name == "engine_version" and word[:1].isdigit():
                 self.version = self.version or one_line(without_secrets(word), 60)
+            elif name == "platform" and word:
+                self.platform = self.platform or one_line(word, 40)
             elif name == "model" and word:
                 self._model(word)
         if row.mark == "settings":

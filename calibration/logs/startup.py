@@ -49,6 +49,8 @@ class ParsedStartup:
     tp: int | None
     pp: int | None
     dp: int | None
+    platform: str | None
+    """What the engine runs on, where it says so: cuda, rocm, cpu, npu ..."""
     dtype: str | None
     quantization: str | None
     load_format: str | None
@@ -62,10 +64,9 @@ class ParsedStartup:
     """Phases and facts that no line gives: taken from the stamps of neighbouring lines, or from other figures."""
     joint: Mapping[str, tuple[str, ...]]
     """Phase -> all phases that its derived seconds hold together."""
-    facts: Mapping[str, float]
-    """Figures under fixed names (weights_gib, load_weights_s, kv_cache_tokens ...); of several ranks the largest."""
-    parts: Mapping[str, tuple[float, ...]]
-    """``<fact>_parts_s`` -> the figures that add up to the fact, where there are several."""
+    facts: Mapping[str, Any]
+    """Figures under fixed names (weights_gib, load_weights_s, kv_cache_tokens ...); of several ranks the largest. ``<name>_parts_s`` lists the parts of a
+    figure that is a sum; ``ready_line`` is False where the log does not get to the line that says ready."""
     ranks: Mapping[str, Mapping[str, float]]
     """Process as it names itself -> its own figures."""
     first_stamp: str | None
@@ -108,6 +109,16 @@ class ParsedStartup:
         """Whether the server came up."""
         return self.status == "ok"
 
+    def __str__(self) -> str:
+        """One line."""
+        version = f" {self.engine_version}" if self.engine_version else ""
+        end = f"ready after {self.wall_s:.1f} s" if self.wall_s is not None and self.is_ok else self.status
+        longest = max(self.phases, key=lambda name: self.phases[name], default=None)
+        mostly = f", mostly {longest} ({self.phases[longest]:.1f} s)" if longest is not None else ""
+        return f"{self.engine}{version} {self.model or 'unknown model'}: {end}{mostly}"
+
+    __repr__ = __str__
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data under the names of the attributes."""
         data = {item.name: getattr(self, item.name) for item in fields(self)} | {"unknown_lines": self.unknown_lines}
@@ -115,7 +126,7 @@ class ParsedStartup:
         data["evidence"] = None if self.evidence is None else self.evidence._asdict()
         data["phase_evidence"] = {name: line._asdict() for name, line in self.phase_evidence.items()}
         data["moments"] = [moment._asdict() for moment in self.moments]
-        data |= {name: dict(data[name]) for name in ("flags", "settings", "phases", "joint", "facts", "parts", "ranks")}
+        data |= {name: dict(data[name]) for name in ("flags", "settings", "phases", "joint", "facts", "ranks")}
         data["warnings"] = list(self.warnings)
         data["source"] = self.source.replace("\\", "/").rsplit("/", 1)[-1]
         return data
@@ -147,6 +158,13 @@ class ParsedStartup:
         needed = -(-config.tp * config.pp * config.dp // node.nodes)
         if isinstance(hardware, str) and not node.is_cpu_only and needed > node.gpus:
             node = node.replace(gpus=needed)  # a preset names the accelerator, not how many there are
+        if self.platform in _PLATFORMS and _PLATFORMS[self.platform] != node.platform:
+            raise ConfigError(
+                "hardware",
+                node.name,
+                f"it is {node.platform}, the log is of a start on {self.platform}",
+                "give the node of the log",
+            )
         head = 0.0 if self.from_process_start else process_start_s
         if head is not None and not (math.isfinite(head) and 0 <= head < 86400):
             raise ConfigError(
@@ -177,7 +195,7 @@ class ParsedStartup:
             sums=tuple(sums),
             wall_s=wall or None,
             measured_from="process_start" if head is not None else "first_line",
-            facts={name: value for name, value in self.facts.items() if name != "ready_line"},
+            facts={name: value for name, value in self.facts.items() if type(value) is float},
             status=self.status,
             dataset=dataset,
             host=host,
@@ -186,14 +204,21 @@ class ParsedStartup:
         )  # fmt: skip
 
 
+_PLATFORMS = {"cuda": "cuda", "rocm": "rocm", "cpu": "cpu", "hpu": "hpu", "npu": "npu", "ascend": "npu"}
+"""What an engine calls its platform -> what a node calls it."""
+
+
 def _model(given: ModelLike | None, logged: str | None) -> ModelConfig:
     if given is not None:
         return as_model(given)
     if logged is None:
-        raise ConfigError("model", MISSING, "the log does not name it", "give model=")
+        raise ConfigError("model", MISSING, "the log does not name it", "give the model (model=, --model)")
     try:
         return ModelConfig.from_catalogue(logged)  # a name in a log is never opened as a file, or asked for at a hub
-    except StartupModelError as error:
+    except StartupModelError:
         raise ConfigError(
-            "model", logged, f"the log names a model that is not known here ({error})", "give model= its config.json"
+            "model",
+            logged,
+            "the catalogue does not have what the log names",
+            "give the model (model=, --model): its folder, config.json or catalogue name",
         ) from None

@@ -29,7 +29,7 @@ kept under ``<name>_parts_s``. The same figure printed by several ranks does not
 
 SETTING_FACTS = frozenset(
     {
-        "max_num_batched_tokens", "max_model_len", "world_size", "dp_rank", "pp_rank", "tp_rank", "overridden_blocks", "max_num_seqs", "block_tokens",
+        "max_num_batched_tokens", "max_model_len", "world_size", "dp_rank", "pp_rank", "tp_rank", "overridden_blocks", "block_tokens",
         "done", "total", "k_gib", "v_gib", "model_buffer_gib",
     }
 )
@@ -129,7 +129,7 @@ _VLLM = Engine(
         "precompile_s": _COMPILE,
     },
     rows=(
-        Row("process_up", "Automatically detected platform ", mark="opens", versions="0.7-"),
+        Row("process_up", "Automatically detected platform {=platform}", mark="opens", versions="0.7-"),
         Row("process_up", "Available plugins for group vllm.", mark="opens"),
         Row("process_up", "No plugins for group vllm.", mark="opens"),
         Row("process_up", "Triton not installed or not compatible", mark="opens"),
@@ -244,7 +244,7 @@ _VLLM = Engine(
         Milestone("load_begun", (_SPAWN,), (_SPAWN,)),
         Milestone("model_loaded", (_LOAD, _INIT), (_LOAD, _INIT)),
         Milestone("compile_begun", (), (), optional=True),
-        Milestone("warmed_up", (_TRACE, _COMPILE), (_COMPILE, _TRACE), optional=True),
+        Milestone("warmed_up", (_TRACE, _COMPILE), (_COMPILE, _TRACE), less="profiling_warmup_s", optional=True),
         Milestone("pool_sized", (_TRACE, _COMPILE, _PROFILE), (_PROFILE,)),
         Milestone("pool_laid_out", (_POOL,), (_POOL,)),
         Milestone("graphs_captured", (_CAPTURE,)),

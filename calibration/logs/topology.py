@@ -11,6 +11,7 @@ __all__ = ["degrees", "generation_of"]
 
 
 def generation_of(own: Account, version: Version | None) -> str | None:
+    """Of vLLM: v0 or v1, as most lines say, else by version; None where neither tells."""
     if own.generations:
         return max(own.generations, key=lambda name: own.generations[name])
     if version is None:

@@ -23,7 +23,7 @@ from calibration.logs.parser import StartupLogParser
 from calibration.logs.startup import ParsedStartup
 from startup_model.config.engine import EngineConfig
 from startup_model.config.model import ModelConfig
-from startup_model.errors import StartupModelError
+from startup_model.errors import ConfigError, StartupModelError
 from startup_model.model import HardwareLike, ModelLike, ProfileLike, as_model, as_profile, predict
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.prediction import StartupPrediction
@@ -38,6 +38,8 @@ _OVERRUN = 0.99
 """Quantile of a phase from which it is said to overrun."""
 _BAR_COUNTS_FROM = 0.1
 """Share of a progress bar from which it is believed."""
+_AFTER_BAR = 0.03
+"""What a phase still has to do when its bar is full, as a share of what it has lasted."""
 _BAR_FACTOR = 1.5
 """By which the rest of a progress bar may be wrong: shards and graphs are not all of one size."""
 _FAR = 1e-6
@@ -68,11 +70,23 @@ class Expectation(NamedTuple):
     """Seconds that it stays below with 99 %."""
 
 
+_LAST_STEPS = Expectation(Phase.API_READY, 1.0, 1.0 + _WORTH_A_WORD_S)
+"""What is left when every phase that the prediction has is over, and the server has not said ready."""
+
+
+class _Bar(NamedTuple):
+    """What a progress bar in the log showed last."""
+
+    phase: Phase
+    fraction: float
+    at: float
+
+
 class Outlook(NamedTuple):
     """Where a start is, and how long it will go on."""
 
     status: str
-    """starting, ready, or why it failed."""
+    """starting, ready, up (the engine is, but the log ended before it said ready), or why the start failed."""
     phase: str | None
     """The phase under way; None before the first line, without a prediction, and at the end."""
     elapsed_s: float
@@ -119,7 +133,10 @@ class StartupWatch:
         self.problem: str | None = None
         """Why there is no prediction, in one line; None when there is one."""
         self.prediction: StartupPrediction | None = None
-        self._hardware, self._model, self._engine, self._profile = hardware, model, engine, profile
+        self.first_line_s: float | None = None
+        """Seconds from the start of the process to the first stamped line, where the process was watched from its start."""
+        self._hardware, self._engine, self._profile = hardware, engine, profile
+        self._model = None if model is None else as_model(model)
         self._page_cache, self._compile_cache, self._level = page_cache, compile_cache, level
         self._began = began
         self._parser = StartupLogParser(progress=True)
@@ -137,7 +154,7 @@ class StartupWatch:
         self._reached: Phase | None = None
         self._done_at = 0.0
         self._groups: list[tuple[tuple[Phase, ...], float]] = []
-        self._bar: tuple[Phase, float] | None = None
+        self._bar: _Bar | None = None
         self._latest: tuple[float, float] | None = None
         self._status = "starting"
         self._ready_at: float | None = None
@@ -156,8 +173,8 @@ class StartupWatch:
         starts = self._parser.finish()
         for event in self._parser.feed(b""):
             self._take(event, now)
-        if starts and self._status == "starting":
-            self._status = starts[-1].status if not starts[-1].is_ok else "ready"
+        if starts and self._status == "starting" and starts[-1].status != "incomplete":
+            self._status = "up" if starts[-1].is_ok else starts[-1].status
         return starts[-1] if starts else None
 
     def _take(self, event: Event, now: float) -> None:
@@ -168,12 +185,12 @@ class StartupWatch:
             self._reset()
             self._predict(None)
         if event.mark == "progress":
-            done, total = event.facts.get("done", 0.0), event.facts.get("total", 0.0)
-            if event.phase is not None and total > 0:
-                self._bar = (event.phase, min(1.0, done / total))
+            self._advance(event, now)
             return
         if event.elapsed_s is not None:
             self._latest = (event.elapsed_s, now)
+            if self.first_line_s is None and self._began is not None:
+                self.first_line_s = max(0.0, now - self._began - event.elapsed_s)
         if event.name == "failed":
             current = self._parser.current()
             self._status = current.status if current is not None and not current.is_ok else "crashed"
@@ -187,8 +204,19 @@ class StartupWatch:
             elif self._plan and at > self._done_at:
                 self._groups.append(((Phase.API_READY,), at - self._done_at))
             self._status, self._ready_at = "ready", at
+        elif event.name == "downloaded":
+            self._done_at = max(self._done_at, min(at, self._done_at + event.facts.get("download_s", 0.0)))
         elif event.phase is not None and any(entry.phase == event.phase for entry in self._plan):
             self._end(event.phase, at)
+        elif event.phase is not None and not self._plan and at > self._done_at:
+            self._groups.append(((event.phase,), at - self._done_at))
+            self._done_at = at
+
+    def _advance(self, event: Event, now: float) -> None:
+        """A progress bar moved."""
+        done, total = event.facts.get("done", 0.0), event.facts.get("total", 0.0)
+        if event.phase is not None and total > 0:
+            self._bar = _Bar(event.phase, min(1.0, done / total), self._at(event, now))
 
     def _at(self, event: Event, now: float) -> float:
         """Seconds since the start began."""
@@ -228,17 +256,17 @@ class StartupWatch:
         """(Re)make the prediction from what is known; phases that have ended stay so."""
         model = self._model or (start.model if start else None)
         if self._hardware is None:
-            self.problem = "the node is not known: give the hardware for an estimate of the remaining time"
+            self.problem = "no remaining time: the node is not known; give the hardware (a preset, say)"
             return
         if model is None:
             self.problem = "no model was named yet"
             return
-        known = (model, self._page_cache, None if start is None else _inputs(start))
+        known = (self._page_cache, None if start is None else _inputs(start))
         if known == self._known:
             return
         self._known = known
         try:
-            served = as_model(self._model) if self._model is not None else ModelConfig.from_catalogue(str(model))
+            served = self._model if self._model is not None else _named(str(model))
             engine = self._engine or EngineConfig()
             if self._engine is None and start is not None:
                 engine = logged_engine(
@@ -255,6 +283,11 @@ class StartupWatch:
             return
         self.prediction, self.problem = found, None
         self._plan = tuple(_expectations(found))
+
+    @property
+    def knows_process_start(self) -> bool:
+        """Whether times count from the start of the process; else from the first stamp of the log."""
+        return self._began is not None
 
     # --- what is to come ------------------------------------------------------------------------------------------------
 
@@ -278,7 +311,7 @@ class StartupWatch:
             )  # fmt: skip
         pending = self._pending()
         pace = self._pace(total)
-        current = pending[0] if pending else self._plan[-1]
+        current = pending[0] if pending else _LAST_STEPS
         since = max(0.0, elapsed - self._done_at)
         sigma = min(
             1.0, max(0.05, math.log(max(current.overrun_s / current.seconds, 1.0)) / NormalDist().inv_cdf(_OVERRUN))
@@ -286,13 +319,14 @@ class StartupWatch:
         latest = max(1.0, pace) * current.overrun_s
         under_way = _Remainder(pace * current.seconds, sigma, latest, since)
         left, shares = under_way.mean(), (under_way.quantile(self._tail), under_way.quantile(1.0 - self._tail))
-        if self._bar is not None and self._bar[0] == current.phase and self._bar[1] >= _BAR_COUNTS_FROM:
-            left = since * (1.0 - self._bar[1]) / self._bar[1]
+        if self._bar is not None and self._bar.phase == current.phase and self._bar.fraction >= _BAR_COUNTS_FROM:
+            at_bar = max(0.0, self._bar.at - self._done_at) * (1.0 - self._bar.fraction) / self._bar.fraction
+            left = max(at_bar - max(0.0, elapsed - self._bar.at), _AFTER_BAR * since)
             shares = (left / _BAR_FACTOR, left * _BAR_FACTOR)
         following = pace * sum(entry.seconds for entry in pending[1:])
         residual = left + following
-        done = total - sum(entry.seconds for entry in pending) + min(since / pace, current.seconds)
-        fraction = min(0.999, done / total)
+        ended = total - sum(entry.seconds for entry in pending)
+        fraction = min(0.999, (ended + min(since / pace, current.seconds)) / total)
         return Outlook(
             status="starting",
             phase=current.phase.value,
@@ -300,7 +334,7 @@ class StartupWatch:
             phase_elapsed_s=since,
             phase_expected_s=pace * current.seconds,
             residual_delay_s=residual,
-            interval=self._interval(shares, following, fraction, pending),
+            interval=self._interval(shares, following, ended / total, pending),
             fraction=fraction,
             pace=pace,
             overrun=since > latest,
@@ -329,13 +363,13 @@ class StartupWatch:
         return (1.0 - self._level) / 2.0
 
     def _interval(
-        self, shares: tuple[float, float], following: float, fraction: float, pending: tuple[Expectation, ...]
+        self, shares: tuple[float, float], following: float, ended: float, pending: tuple[Expectation, ...]
     ) -> tuple[float, float]:
         """What is left of the phase under way, and the others by the prediction's factor."""
         prediction = self.prediction
         if prediction is None or prediction.total_s <= 0:
             return (0.0, math.inf)
-        power = min(_WIDEST, 1.0 / math.sqrt(max(1.0 - fraction, 1e-3)))
+        power = min(_WIDEST, 1.0 / math.sqrt(max(1.0 - ended, 1e-3)))
         factor = (prediction.total_s / max(prediction.interval[0], 1e-9)) ** power
         coming = {entry.phase for entry in pending}
         may_be_cold = bool({Phase.WEIGHT_LOAD, Phase.GRAPH_COMPILE} & coming)
@@ -343,6 +377,16 @@ class StartupWatch:
         low, high = shares
         widest = max(high, pending[0].seconds * factor if pending else 0.0)
         return (max(0.0, low / factor + following / factor - _STAMP), widest + (following + cold) * factor + _STAMP)
+
+
+def _named(name: str) -> ModelConfig:
+    """A model of the catalogue, under the name that a log gives. Raises ConfigError."""
+    try:
+        return ModelConfig.from_catalogue(name)
+    except StartupModelError:
+        raise ConfigError(
+            "model", name, "the log names it, the catalogue does not", "give the model, as its folder or config.json"
+        ) from None
 
 
 def _inputs(start: ParsedStartup) -> str:

@@ -7,6 +7,7 @@ standard output, and then the server's output goes to standard error.
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import shlex
@@ -17,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -26,7 +27,9 @@ from startup_model.errors import ConfigError, InputFileError, StartupModelError
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from calibration.logs.startup import ParsedStartup
     from calibration.logs.watch import Outlook, StartupWatch
+    from startup_model.config.engine import EngineConfig
     from startup_model.config.hardware import HardwareConfig
 
 __all__ = ["watch_command"]
@@ -36,6 +39,7 @@ _LINE_EVERY_S = 10.0
 _JSON_EVERY_S = 1.0
 _CHUNK = 2**16
 _GRACE_S = 10.0
+_SETTLED_S = 1.0
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 _DEVICE_QUERY = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 
@@ -90,7 +94,7 @@ def watch_command(
         raise ConfigError("--exit-when-ready", True, "it would end the server that was started", "use it with - only")
     watch = StartupWatch(
         hardware=_node(hardware, profile),
-        model=model or (None if reads_pipe else _served(words)),
+        model=model if model is not None or reads_pipe else _served(words),
         engine=None if reads_pipe else _engine(words),
         profile=profile,
         page_cache=page_cache,
@@ -98,7 +102,7 @@ def watch_command(
         level=level,
         began=None if reads_pipe else time.monotonic(),
     )
-    shown = _JsonLines() if as_json else _Bar(_task_title(words)) if sys.stderr.isatty() else _Lines()
+    shown = _JsonLines() if as_json else _Bar() if sys.stderr.isatty() else _Lines()
     if reads_pipe:
         raise typer.Exit(_follow(watch, shown, exit_when_ready=exit_when_ready))
     raise typer.Exit(_run(words, watch, shown, as_json=as_json))
@@ -107,7 +111,7 @@ def watch_command(
 # --- what is started ----------------------------------------------------------------------------------------------------
 
 
-def _engine(words: list[str]) -> Any:
+def _engine(words: list[str]) -> EngineConfig | None:
     """The engine's configuration from its command; None for a command that is not known (a wrapper, say): then the log tells."""
     from startup_model.config.engine import EngineConfig
 
@@ -118,23 +122,33 @@ def _engine(words: list[str]) -> Any:
 
 
 def _served(words: list[str]) -> str | None:
+    """The model that a command serves, when it is known here; a server may serve others."""
+    from startup_model.model import as_model
+
     engine = _engine(words)
-    return None if engine is None else engine.model
+    if engine is None or engine.model is None:
+        return None
+    try:
+        as_model(engine.model)
+    except StartupModelError:
+        return None
+    return engine.model
 
 
 def _node(hardware: str | None, profile: str | None) -> HardwareConfig | None:
     """The node: as given, else the one of the profile, else what the driver shows; None when nobody knows."""
-    from startup_model.config.hardware import HardwareConfig
+    from startup_model.config.hardware import HardwareConfig, preset_names
     from startup_model.model import as_hardware, as_profile
 
     if hardware is not None:
         return as_hardware(hardware)
-    names = []
+    nodes = [HardwareConfig.preset(name) for name in preset_names()]
     found = as_profile(profile)
     if found is not None:
-        names.append(found.host.gpu if found.host.platform != "cpu" else "cpu")
-    names += _devices()
-    for name in names:
+        for node in nodes:
+            if node.gpu == found.host.gpu or (found.host.platform == node.platform == "cpu"):
+                return node
+    for name in _devices():
         try:
             return HardwareConfig.preset(name)
         except StartupModelError:
@@ -159,10 +173,6 @@ def _devices() -> list[str]:
     ]
 
 
-def _task_title(words: list[str]) -> str:
-    return _served(words) or "start"
-
-
 # --- showing ------------------------------------------------------------------------------------------------------------
 
 
@@ -174,115 +184,118 @@ class _Shown:
     start: int = 0
     finished: int = 0
     overrun: str | None = None
-    problem: str | None = None
     status: str = "starting"
+    failing_since: float | None = None
+    problem: str | None = None
     last: float = -1e9
 
 
-class _Lines:
-    """Plain lines on standard error: each phase, each overrun, and every ten seconds."""
+class _View:
+    """What is new in each outlook, said once, in the order in which it happened; the kinds of views differ in how they say it."""
+
+    every_s = _LINE_EVERY_S
 
     def __init__(self) -> None:
         self._said = _Shown()
 
-    def __enter__(self) -> _Lines:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
     def update(self, watch: StartupWatch, outlook: Outlook, now: float) -> None:
+        """Say what has changed at ``now``; infinity: nothing more comes."""
+        if outlook.start != self._said.start:
+            self._said = _Shown(start=outlook.start, problem=self._said.problem)
+            self.tell("restart", watch, outlook)
         said = self._said
-        if outlook.start != said.start:
-            self._say(f"start {outlook.start + 1} of the log")
-            self._said = said = _Shown(start=outlook.start, problem=said.problem)
         if watch.problem and watch.problem != said.problem and outlook.phase is None and outlook.elapsed_s > 1:
             said.problem = watch.problem
-            self._say(f"no estimate: {watch.problem}")
-        for names, seconds in outlook.finished[said.finished :]:
-            self._say(f"{names} took {seconds:.1f} s")
-        said.finished = len(outlook.finished)
+            self.tell("problem", watch, outlook)
+        if len(outlook.finished) > said.finished:
+            self.tell("done", watch, outlook)
+            said.finished = len(outlook.finished)
         if outlook.overrun and said.overrun != outlook.phase:
             said.overrun = outlook.phase
-            self._say(_overrun(outlook))
-        if outlook.status != said.status:
+            self.tell("overrun", watch, outlook)
+        if outlook.status != said.status and self._is_settled(outlook, now):
             said.status = outlook.status
-            self._say(_end(outlook))
-        if outlook.status != "starting":
-            return
-        if outlook.phase != said.phase or now - said.last >= _LINE_EVERY_S:
+            self.tell(outlook.status if outlook.status in ("ready", "up") else "failed", watch, outlook)
+        is_new = outlook.phase != said.phase
+        if outlook.status == "starting" and outlook.phase is not None and (is_new or now - said.last >= self.every_s):
             said.phase, said.last = outlook.phase, now
-            if outlook.phase is not None:
-                self._say(_sentence(outlook))
+            self.tell("phase" if is_new else "progress", watch, outlook)
+
+    def tell(self, kind: str, watch: StartupWatch, outlook: Outlook) -> None:
+        """Say one thing: restart, problem, done, overrun, ready, up, failed, phase or progress."""
+        raise NotImplementedError
+
+    def ended(self, code: int) -> None:
+        """The command ended before its server was ready."""
+        _say(f"startup-model: the command ended with status {code} before its server was ready")
 
     def output(self, data: bytes, target: IO[bytes] | None) -> None:
+        """Pass on what the server printed."""
         _pass_on(data, target)
 
-    def _say(self, text: str) -> None:
-        _say(f"startup-model: {text}")
+    def _is_settled(self, outlook: Outlook, now: float) -> bool:
+        """Whether a failure is told by now: the first line of one is seldom the one that says why."""
+        if outlook.status in ("ready", "up"):
+            return True
+        if self._said.failing_since is None:
+            self._said.failing_since = now
+        return now - self._said.failing_since >= _SETTLED_S or now == math.inf
 
 
-class _JsonLines:
-    """Events for programs: phase, progress (once a second), overrun, restart, ready, failed."""
+class _Lines(_View):
+    """Plain lines on standard error: each phase, each overrun, and every ten seconds."""
 
-    def __init__(self) -> None:
-        self._said = _Shown()
+    def tell(self, kind: str, watch: StartupWatch, outlook: Outlook) -> None:
+        for text in _words(kind, watch, outlook, self._said.finished):
+            _say(f"startup-model: {text}")
 
-    def __enter__(self) -> _JsonLines:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
+class _JsonLines(_View):
+    """Events for programs, one object a line."""
 
-    def update(self, watch: StartupWatch, outlook: Outlook, now: float) -> None:
-        said = self._said
-        if outlook.start != said.start:
-            self._said = said = _Shown(start=outlook.start)
-            self._emit("restart", watch, outlook)
-        if len(outlook.finished) > said.finished or outlook.phase != said.phase:
-            said.finished, said.phase, said.last = len(outlook.finished), outlook.phase, now
-            self._emit("phase", watch, outlook)
-        if outlook.overrun and said.overrun != outlook.phase:
-            said.overrun = outlook.phase
-            self._emit("overrun", watch, outlook)
-        if outlook.status != said.status:
-            said.status = outlook.status
-            self._emit("ready" if outlook.status == "ready" else "failed", watch, outlook)
-        if outlook.status == "starting" and now - said.last >= _JSON_EVERY_S:
-            said.last = now
-            self._emit("progress", watch, outlook)
+    every_s = 1.0
 
-    def output(self, data: bytes, target: IO[bytes] | None) -> None:
-        _pass_on(data, target)
-
-    def _emit(self, event: str, watch: StartupWatch, outlook: Outlook) -> None:
-        data: dict[str, Any] = {"event": event} | outlook._asdict()
-        data["interval"] = None if outlook.interval is None else list(outlook.interval)
-        data["finished"] = [{"phases": names.split("+"), "seconds": seconds} for names, seconds in outlook.finished]
+    def tell(self, kind: str, watch: StartupWatch, outlook: Outlook) -> None:
+        if kind in ("problem", "done"):
+            return  # in the fields of the events that follow
+        data: dict[str, Any] = {"event": kind} | {
+            name: round(value, 3) if isinstance(value, float) else value for name, value in outlook._asdict().items()
+        }
+        data["interval"] = None if outlook.interval is None else [round(bound, 3) for bound in outlook.interval]
+        data["finished"] = [
+            {"phases": names.split("+"), "seconds": round(seconds, 3)} for names, seconds in outlook.finished
+        ]
         data["problem"] = watch.problem
+        self._emit(data)
+
+    def ended(self, code: int) -> None:
+        self._emit({"event": "ended", "exit_status": code})
+
+    def _emit(self, data: dict[str, Any]) -> None:
         _pass_on((json.dumps(data, allow_nan=False) + "\n").encode(), _binary(sys.stdout))
 
 
-class _Bar:
+class _Bar(_View):
     """A bar on the terminal, below what the server prints."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        self._title = title[:40]
+        super().__init__()
         self._console = Console(stderr=True, highlight=False, markup=False)
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[words]}", markup=False),
-        )
+        columns = (BarColumn(bar_width=16), TextColumn("{task.fields[words]}", markup=False))
         self._progress: Progress = Progress(*columns, console=self._console, transient=True)
-        self._task: TaskID = self._progress.add_task(self._title, total=1.0, words="waiting for the first line")
-        self._said = _Shown()
+        self._task: TaskID = self._progress.add_task("", total=1.0, words="waiting for the first line")
         self._pending: dict[int, bytes] = {}
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
@@ -293,28 +306,17 @@ class _Bar:
                 _pass_on(self._pending.pop(id(stream), b""), stream)
 
     def update(self, watch: StartupWatch, outlook: Outlook, now: float) -> None:
-        said = self._said
-        if outlook.start != said.start:
-            self._console.print(f"startup-model: start {outlook.start + 1} of the log")
-            self._said = said = _Shown(start=outlook.start)
-        for names, seconds in outlook.finished[said.finished :]:
-            self._console.print(f"startup-model: {names} took {seconds:.1f} s", soft_wrap=True)
-        said.finished = len(outlook.finished)
-        if outlook.overrun and said.overrun != outlook.phase:
-            said.overrun = outlook.phase
-            self._console.print(f"startup-model: {_overrun(outlook)}", soft_wrap=True)
-        if outlook.status != said.status:
-            said.status = outlook.status
-            self._progress.stop()
-            self._console.print(f"startup-model: {_end(outlook)}", soft_wrap=True)
-        if outlook.status != "starting":
-            return
-        words = (
-            _sentence(outlook)
-            if outlook.phase is not None
-            else f"{outlook.elapsed_s:.0f} s; {watch.problem or 'waiting'}"[:120]
-        )
+        super().update(watch, outlook, now)
+        waiting = f"{outlook.elapsed_s:.0f} s; {watch.problem or 'waiting'}"[:60]
+        words = _short(outlook) if outlook.phase is not None else waiting
         self._progress.update(self._task, completed=outlook.fraction, words=words)
+
+    def tell(self, kind: str, watch: StartupWatch, outlook: Outlook) -> None:
+        if kind in ("ready", "up", "failed"):
+            self._progress.stop()
+        if kind not in ("phase", "progress", "problem"):  # the bar says these
+            for text in _words(kind, watch, outlook, self._said.finished):
+                self._console.print(f"startup-model: {text}", soft_wrap=True)
 
     def output(self, data: bytes, target: IO[bytes] | None) -> None:
         """Whole lines above the bar; what has no line end yet waits for it."""
@@ -323,21 +325,30 @@ class _Bar:
             return
         pending = self._pending.get(id(target), b"") + data
         if self._said.status != "starting":
-            whole, rest = pending, b""
-        else:
-            cut = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
-            whole, rest = pending[:cut], pending[cut:]
-        self._pending[id(target)] = rest
-        if whole and self._said.status != "starting":
-            _pass_on(whole, target)
-        elif whole:
+            self._pending[id(target)] = b""
+            _pass_on(pending, target)
+            return
+        cut = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
+        self._pending[id(target)] = pending[cut:]
+        if cut:
             from rich.text import Text
 
-            text = whole.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
+            text = pending[:cut].decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
             self._console.print(Text.from_ansi(text), soft_wrap=True)
 
 
-_View = _Lines | _JsonLines | _Bar
+def _words(kind: str, watch: StartupWatch, outlook: Outlook, said: int) -> list[str]:
+    """What is told, in words; ``said``: phases that ended and were told."""
+    if kind == "done":
+        return [f"{names} done (+{seconds:.1f} s)" for names, seconds in outlook.finished[said:]]
+    words: dict[str, Callable[[], str]] = {
+        "restart": lambda: f"start {outlook.start + 1} of the log",
+        "problem": lambda: f"{watch.problem}",
+        "overrun": lambda: _overrun(outlook),
+        "phase": lambda: _sentence(outlook),
+        "progress": lambda: _sentence(outlook),
+    }
+    return [words.get(kind, lambda: _end(outlook, watch))()]
 
 
 def _sentence(outlook: Outlook) -> str:
@@ -349,14 +360,28 @@ def _sentence(outlook: Outlook) -> str:
     return text
 
 
+def _short(outlook: Outlook) -> str:
+    """What fits beside a bar on a narrow terminal."""
+    residual, (low, high) = outlook.residual_delay_s or 0.0, outlook.interval or (0.0, 0.0)
+    return f"{outlook.phase} {outlook.phase_elapsed_s:.0f} s; ready in {residual:.0f} s ({low:.0f}-{high:.0f})"
+
+
 def _overrun(outlook: Outlook) -> str:
     return f"{outlook.phase} overruns: {outlook.phase_elapsed_s:.0f} s, longer than 99 of 100 would take ({outlook.phase_expected_s or 0.0:.0f} s expected)"
 
 
-def _end(outlook: Outlook) -> str:
-    return (
-        f"ready after {outlook.elapsed_s:.1f} s" if outlook.status == "ready" else f"the start failed: {outlook.status}"
+def _end(outlook: Outlook, watch: StartupWatch) -> str:
+    if outlook.status == "up":
+        return "the engine is up; the log ended before the server said ready"
+    if outlook.status != "ready":
+        return f"the start failed: {outlook.status}"
+    if not watch.knows_process_start:
+        return f"ready after {outlook.elapsed_s:.1f} s, by the stamps of the log"
+    head = watch.first_line_s
+    first = (
+        "" if head is None else f"; its first stamped line came after {head:.1f} s (parse --process-start {head:.1f})"
     )
+    return f"ready {outlook.elapsed_s:.1f} s after the command was started{first}"
 
 
 _closed: set[int] = set()
@@ -389,13 +414,12 @@ def _binary(stream: Any) -> IO[bytes] | None:
 _Item = tuple[bytes | None, IO[bytes] | None]
 
 
-def _pump(source: IO[bytes], target: IO[bytes] | None, items: queue.Queue[_Item]) -> None:
+def _pump(descriptor: int, target: IO[bytes] | None, items: queue.Queue[_Item]) -> None:
     """Read a pipe as it fills; None at its end. The queue is bounded: a server that prints faster than it is read has to wait, as with any pipe."""
-    read: Callable[[int], bytes] = getattr(source, "read1", source.read)
     while True:
         try:
-            data = read(_CHUNK)
-        except (OSError, ValueError):
+            data = os.read(descriptor, _CHUNK)
+        except OSError:
             data = b""
         items.put((data or None, target))
         if not data:
@@ -403,25 +427,24 @@ def _pump(source: IO[bytes], target: IO[bytes] | None, items: queue.Queue[_Item]
 
 
 def _follow(watch: StartupWatch, view: _View, *, exit_when_ready: bool) -> int:
-    """Read standard input to its end; 0 when a start was ready in the end, 1 when it was not, 2 when nothing was known."""
+    """Read standard input to its end; 0 when the last start became ready, 1 when it did not."""
     source = _binary(sys.stdin)
     if source is None:
         raise InputFileError("standard input: closed; pipe the log of a server")
     items: queue.Queue[_Item] = queue.Queue(maxsize=64)
-    threading.Thread(target=_pump, args=(source, None, items), daemon=True).start()
+    threading.Thread(target=_pump, args=(source.fileno(), None, items), daemon=True).start()
     with view:
         ended = False
         while not ended:
             ended = _step(watch, view, items, echo=False)
             if exit_when_ready and watch.outlook(time.monotonic()).status == "ready":
                 break
-        last = watch.finish(time.monotonic())
-        _look(watch, view, b"", time.monotonic())
+        last = _finish(watch, view)
     if last is None:
         raise InputFileError("standard input: no line is known from the start of an inference server; pipe its log")
     if not last.is_ok:
         _explain(last)
-    return 0 if last.is_ok else 1
+    return 0 if watch.outlook(time.monotonic()).status == "ready" else 1
 
 
 def _step(watch: StartupWatch, view: _View, items: queue.Queue[_Item], *, echo: bool) -> bool:
@@ -455,6 +478,14 @@ def _look(watch: StartupWatch, view: _View, data: bytes, now: float) -> None:
         )
 
 
+def _finish(watch: StartupWatch, view: _View) -> ParsedStartup | None:
+    """The end of the log: what is known is final."""
+    last = watch.finish(time.monotonic())
+    if not _broken:
+        view.update(watch, watch.outlook(time.monotonic()), math.inf)
+    return last
+
+
 _broken: list[Exception] = []
 
 
@@ -474,7 +505,7 @@ def _run(words: list[str], watch: StartupWatch, view: _View, *, as_json: bool) -
     targets = (_binary(sys.stderr if as_json else sys.stdout), _binary(sys.stderr))
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
     for pipe, target in zip(pipes, targets, strict=True):
-        threading.Thread(target=_pump, args=(pipe, target, items), daemon=True).start()
+        threading.Thread(target=_pump, args=(pipe.fileno(), target, items), daemon=True).start()
     open_pipes, exited_at = len(pipes), 0.0
     try:
         with view:
@@ -484,14 +515,16 @@ def _run(words: list[str], watch: StartupWatch, view: _View, *, as_json: bool) -
                 if not exited_at and process.poll() is not None:
                     exited_at = time.monotonic()
             code = process.wait()
-            last = watch.finish(time.monotonic())
-            _look(watch, view, b"", time.monotonic())
+            last = _finish(watch, view)
     finally:
         restore()
         _end_server(process)
-    if last is not None and not last.is_ok and code != 0:
+    code = code if code >= 0 else 128 - code
+    if watch.outlook(time.monotonic()).status in ("starting", "up"):
+        view.ended(code)
+    if last is not None and not last.is_ok:
         _explain(last)
-    return code if code >= 0 else 128 - code
+    return code
 
 
 def _end_server(process: subprocess.Popen[bytes]) -> None:
@@ -525,10 +558,16 @@ def _forward_signals(process: subprocess.Popen[bytes]) -> Callable[[], None]:
     return restore
 
 
-def _explain(start: Any) -> None:
+def _explain(start: ParsedStartup) -> None:
     """Why a start failed, and what helps, on standard error."""
     from calibration.logs.diagnosis import diagnose
 
+    if start.status == "incomplete":
+        last = start.moments[-1].event if start.moments else "its first lines"
+        _say(
+            f"startup-model: the log ends after {last}, without a line that says why: look for the kernel's or the container's word (out of memory, exit status 137)"
+        )
+        return
     for finding in diagnose(start)[:1]:
         _say(f"startup-model: {finding.kind}: {finding.summary}")
         if finding.evidence is not None:
