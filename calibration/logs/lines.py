@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -158,6 +159,8 @@ _CARRIERS: tuple[tuple[re.Pattern[str], Callable[[str], float | None]], ...] = (
     (re.compile(r"(?:<[0-9]{1,3}>)?(?P<stamp>[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?) "), _syslog),
     (re.compile(r"\[?(?P<stamp>1[0-9]{9}(?:\.[0-9]{1,9})?)\]?[ :]"), float),
 )  # fmt: skip
+_CARRIER_HEADS = frozenset("0123456789<[")
+"""What stamps of carriers begin with, but for the names of months."""
 _MESSAGE_KEYS = ("message", "log", "msg", "MESSAGE", "text", "line", "body", "event")
 _TIME_KEYS = ("time", "timestamp", "@timestamp", "ts", "asctime", "__REALTIME_TIMESTAMP")
 _LEVEL_KEYS = ("levelname", "level", "severity")
@@ -170,7 +173,7 @@ def split_line(raw: bytes) -> Iterator[Line]:
     """The logged lines in one physical line. Bounded work, never an exception."""
     text = raw[:_LONGEST_LINE].decode("utf-8", "replace")
     channel = ""
-    match = _CHANNEL.match(text)
+    match = _CHANNEL.match(text) if _may_name_a_channel(text) else None
     if match is not None:
         channel = match.group("compose") or match.group("pod") or match.group("stern")
         text = text[match.end() :]
@@ -186,6 +189,12 @@ def split_line(raw: bytes) -> Iterator[Line]:
     yield from _pieces(_plain(text), None, channel)
 
 
+def _may_name_a_channel(text: str) -> bool:
+    """A cheap look at what most lines begin with: ``INFO``, ``(Worker_TP0``, a bar."""
+    first = text[:1]
+    return first.islower() or first.isdigit() or first in "[\x1b" or "| " in text[:150]
+
+
 def _plain(text: str) -> str:
     """Without the codes that colour a terminal; what escape characters remain are no codes."""
     return _ANSI.sub("", text).replace("\x1b", "") if "\x1b" in text or "#033" in text or "^[" in text else text
@@ -193,7 +202,7 @@ def _plain(text: str) -> str:
 
 def _pieces(text: str, carried: float | None, channel: str) -> Iterator[Line]:
     """Split at every header; what stands before the first one is a line of its own when it is more than a prefix."""
-    if carried is None:
+    if carried is None and (text[:1] in _CARRIER_HEADS or text[:3] in _MONTHS):
         for pattern, read in _CARRIERS:
             match = pattern.match(text)
             if match is not None:
@@ -201,7 +210,7 @@ def _pieces(text: str, carried: float | None, channel: str) -> Iterator[Line]:
                 break
     headers = _headers(text)
     if not headers:
-        yield Line(text, carried=carried, rank=_rank(text[:200]), channel=channel)
+        yield Line(text, carried=carried, rank=_rank(text[:200]) if text[:1] == "(" else "", channel=channel)
         return
     start = headers[0].start()
     if start > 80 or "%" in text[:start]:
@@ -259,6 +268,7 @@ def _decimals(stamp: str, name: str) -> int:
     return len(stamp[point + 1 :].rstrip("Z")) if point >= 0 else 0
 
 
+@lru_cache(maxsize=4096)
 def _read(read: Callable[[str], float | None], stamp: str) -> float | None:
     try:
         return read(stamp)
@@ -266,6 +276,7 @@ def _read(read: Callable[[str], float | None], stamp: str) -> float | None:
         return None
 
 
+@lru_cache(maxsize=4096)
 def _rank(text: str) -> str:
     """The process that names itself last in a prefix such as ``(EngineCore_DP0 pid=7) (Worker_TP1 pid=9) ``."""
     found = None
