@@ -423,3 +423,138 @@ def test_failures_are_no_advice() -> None:
     text = SAMPLES["vllm 0.6.3, V0, pp 2"].text
     cut = text[: text.index("(VllmWorkerProcess pid=71) INFO 03-02 10:00:40")]
     assert parse_log(cut).status == "incomplete"
+
+
+WORDINGS = {
+    "SGLang on Ascend": (
+        (
+            "[2026-01-01 10:00:00] server_args=ServerArgs(model_path='m')\n[2026-01-01 10:00:10 TP0] Capture npu graph begin. This can take\n"
+            "[2026-01-01 10:00:30 TP0] Capture npu graph end. Time elapsed: 19.50 s. mem usage=0.90 GB. avail mem=8.00 GB.\n"
+        ),
+        {"graph_capture_s": 19.5, "graph_capture_gib": 0.9},
+    ),
+    "llama.cpp b2000-b3900": (
+        (
+            "build: 3400 (97bdd26e)\nllm_load_tensors: ggml ctx size =    0.3 MiB\nllm_load_tensors:        CPU buffer size =  1024.00 MiB\n"
+            "llm_load_tensors:      CUDA0 buffer size =  2048.00 MiB\nllama_new_context_with_model:  CUDA_Host  output buffer size = 0.98 MiB\n"
+        ),
+        {"weights_gib": 3.0},
+    ),
+    "vllm-ascend prints bytes": (
+        "INFO 01-01 10:00:00 [__init__.py:1] Platform plugin ascend is activated\nINFO 01-01 10:00:09 [worker_v1.py:256] Available memory: 24696061952, total memory: 65464696832\n",
+        {"available_kv_gib": 23.0},
+    ),
+    "vllm-ascend, rfork: seconds are no size": (
+        "INFO 01-01 10:00:00 [x.py:1] Starting to load model m...\nINFO 01-01 10:00:09 [rfork_loader.py:390] Loading model weights took 12.34 seconds\n",
+        {"load_weights_s": 12.34, "weights_gib": None},
+    ),
+    "vLLM 0.6.4": (
+        (
+            "INFO 01-01 10:00:09 gpu_worker.py:1] Memory profiling results: total_gpu_memory=39.39GiB initial_memory_usage=15.32GiB kv_cache_size=19.20GiB "
+            "gpu_memory_utilization=0.90\n"
+        ),
+        {"kv_memory_gib": 19.2},
+    ),
+    "TGI before 0.9": (
+        (
+            "2023-06-01T10:00:00.0Z  INFO text_generation_launcher: Starting shard 0\n2023-06-01T10:01:55.0Z  INFO text_generation_launcher: Shard 0 ready in 114.998123s\n"
+            "2023-06-01T10:01:56.0Z  INFO text_generation_launcher: Shard 1 ready in 115.998123s\n"
+        ),
+        {"shard_ready_s": 115.998123},
+    ),
+    "TensorRT-LLM of 2023": (
+        "[TensorRT-LLM][INFO] Allocate 62847451136 bytes for k/v cache. \n[TensorRT-LLM][INFO] Using 119872 total tokens in paged KV cache, and 65 blocks per sequence\n",
+        {"kv_cache_tokens": 119872, "kv_memory_gib": 58.531},
+    ),
+    "TensorRT-LLM 0.10": (
+        "[TensorRT-LLM][INFO] Max tokens in paged KV cache: 77504. Allocating 40634417152 bytes.\n",
+        {"kv_cache_tokens": 77504, "kv_memory_gib": 37.844},
+    ),
+    "Gaudi": (
+        (
+            "INFO 09-24 17:31:39 habana_model_runner.py:640] Loading model weights took in total 15.05 GiB of device memory (15.05 GiB/94.62 GiB used)\n"
+            "INFO 09-24 17:31:40 habana_worker.py:177] Free device memory: 79.22 GiB, 71.3 GiB usable (gpu_memory_utilization=0.9), 7.13 GiB reserved for HPUGraphs "
+            "(VLLM_GRAPH_RESERVED_MEM=0.1), 64.17 GiB reserved for KV cache\n"
+            "INFO 09-24 17:32:13 habana_executor.py:91] init_cache_engine took 64.26 GiB of device memory (79.66 GiB/94.62 GiB used)\n"
+        ),
+        {"weights_gib": 15.05, "kv_memory_gib": 64.17},
+    ),
+}
+"""Wordings that a first version missed: log -> facts (None: the log does not say). Formats from the engines' sources and documentation, figures made up but for Gaudi's."""
+
+
+@pytest.mark.parametrize("name", WORDINGS)
+def test_wordings_that_were_missed(name: str) -> None:
+    text, facts = WORDINGS[name]
+    found = parse_log(text).facts
+    assert {key: found.get(key) for key in facts} == {
+        key: None if value is None else pytest.approx(value, abs=6e-4) for key, value in facts.items()
+    }
+
+
+def test_a_drafter_of_sglang_moves_no_phase_of_the_model() -> None:
+    start = parse_log(
+        "[2025-08-05 10:00:00] server_args=ServerArgs(model_path='m')\n[2025-08-05 10:00:10] Init torch distributed begin.\n"
+        "[2025-08-05 10:00:11] Load weight begin. avail mem=78.00 GB\n[2025-08-05 10:00:16] Load weight end. type=A, mem usage=15.40 GB.\n"
+        "[2025-08-05 10:00:16] Memory pool end. avail mem=34.00 GB\n[2025-08-05 10:00:17] Capture cuda graph begin. \n"
+        "[2025-08-05 10:00:27] Capture cuda graph end. Time elapsed: 10.10 s. mem usage=1.20 GB.\n[2025-08-05 10:00:27] Init torch distributed begin.\n"
+        "[2025-08-05 10:00:27] Load weight begin. avail mem=32.30 GB\n[2025-08-05 10:00:29] Load weight end. type=B, mem usage=0.80 GB.\n"
+        "[2025-08-05 10:00:29] Memory pool end. avail mem=30.70 GB\n[2025-08-05 10:00:34] Capture draft cuda graph end. Time elapsed: 5.20 s. mem\n"
+        "[2025-08-05 10:00:37] Capture draft extend cuda graph end. Time elapsed: 2.80 s. mem\n[2025-08-05 10:00:42] The server is fired up and ready to roll!\n"
+    )
+    assert start.phases["framework_bootstrap"] == 10
+    assert start.phases["weight_load"] == 5
+    assert start.phases["graph_capture"] == pytest.approx(18.1)
+    assert start.wall_s == 42
+    assert sum(start.phases.values()) <= 42.5
+
+
+def test_stamps_without_a_date_cross_midnight() -> None:
+    start = parse_log(
+        "[23:59:50] server_args=ServerArgs(model_path='m')\n[23:59:58 TP0] Load weight begin. avail mem=78.59 GB\n"
+        "[00:00:03 TP0] Load weight end. type=A, mem usage=15.40 GB.\n[00:00:20] The server is fired up and ready to roll!\n"
+    )
+    assert start.wall_s == 30
+    assert list(start.ranks) == ["TP0"]
+
+
+def test_colours_whose_escape_character_was_lost() -> None:
+    coloured = "(EngineCore_DP0 pid=20) [32mINFO[0m [90m10-20 10:00:{:02d}[0m [90m[gpu_model_runner.py:2602][0m {}\n"
+    start = parse_log(
+        coloured.format(1, "Starting to load model m...")
+        + coloured.format(9, "Model loading took 14.9 GiB and 7.5 seconds")
+    )
+    assert start.facts["wall_first_to_last_line_s"] == 8
+    assert start.facts["weights_gib"] == 14.9
+
+
+@pytest.mark.parametrize(
+    ("head", "status"), [("", "ok"), ("INFO 01-01 10:00:00 [api_server.py:1] vLLM API server version 0.11.0\n", "oom")]
+)
+def test_a_program_with_an_engine_inside_may_fail_later(head: str, status: str) -> None:
+    log = (
+        "INFO 01-01 10:00:01 [core.py:1] Initializing a V1 LLM engine (v0.11.0) with config: model='m'\n"
+        "INFO 01-01 10:01:00 [core.py:2] init engine (profile, create kv cache, warmup model) took 40.0 seconds\n"
+        "ERROR 01-01 10:05:00 [core.py:3] EngineCore encountered a fatal error.\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    )
+    assert parse_log(head + log).status == status
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("torch.distributed.DistBackendError: NCCL error ... ncclUnhandledCudaError: Cuda failure 2 'out of memory'", "oom"),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "oom"),
+    ],
+)  # fmt: skip
+def test_memory_that_libraries_could_not_get(line: str, status: str) -> None:
+    log = "INFO 01-01 10:00:00 [x.py:1] Starting to load model m...\nERROR 01-01 10:00:05 [x.py:2] EngineCore failed to start.\n"
+    assert parse_log(log + line).status == status
+
+
+def test_figures_that_overlap_are_named() -> None:
+    log = (
+        "INFO 01-01 10:00:00 [x.py:1] vLLM API server version 0.11.0\nINFO 01-01 10:00:05 [x.py:1] Loading weights took 300.0 seconds\n"
+        "INFO 01-01 10:00:09 [x.py:1] Model loading took 1 GiB and 301.0 seconds\nINFO:     Started server process [1]\nINFO:     Application startup complete.\n"
+    )
+    assert any("overlap" in warning for warning in parse_log(log).warnings)

@@ -77,7 +77,7 @@ def assemble(start: Start) -> ParsedStartup:
             derived.add("model_loading_s")
     _engine_facts(start, name, facts, derived)
     phases, joint = _phases(start, engine, own, clock, facts, version, derived)
-    status, evidence = _status(start, warnings, serves="server_begun" in own.times)
+    status, evidence = _status(start, warnings, serves=_serves(start, own))
     wall = _wall(engine, clock, ready_s, opened=start.opened)
     from_start = engine.clock_from_process_start and clock is not None and clock.name == engine.clock
     if wall is not None and (from_start or start.opened):
@@ -86,6 +86,11 @@ def assemble(start: Start) -> ParsedStartup:
         derived.add(Phase.UNATTRIBUTED.value)
     tp, pp, dp = degrees(start, name, own, generation)
     _warn(start, own.times, facts, clock, warnings)
+    total = sum(phases.values())
+    if wall is not None and total > wall * 1.01 + (clock.resolution or 1.0 if clock else 1.0) * (len(phases) + 1):
+        warnings.append(
+            f"its phases come to {total:.1f} s, more than the {wall:.1f} s that it took: some figures overlap"
+        )
     values = {**start.settings, **start.flags}
     return ParsedStartup(
         engine=variant,
@@ -360,15 +365,25 @@ def _moments(start: Start, own: Account, clock: _Clock | None) -> Iterator[Momen
 # --- status and topology ------------------------------------------------------------------------------------------------
 
 
+def _serves(start: Start, own: Account) -> bool:
+    """Whether a server is being started; else the engine is used by a program of its own, which may fail later for reasons of its own."""
+    shared = start.accounts.get("", Account()).times.keys()
+    names = (rank.label for rank in own.ranks.values())
+    return bool({"server_begun", "listening"} & own.times.keys() or shared) or any(
+        name.startswith("APIServer") for name in names
+    )
+
+
 def _status(start: Start, warnings: list[str], *, serves: bool) -> tuple[RunStatus, Evidence | None]:
     if start.is_ready:
         return "ok", _evidence(start.last_line)
     failure, line = start.failure, start.failure_line
     if failure is not None and failure.strength <= _GENERAL and start.cause_line is not None:
         line = start.cause_line
-    if failure is not None and failure.strength >= 2:
+    is_late = start.is_up and line is not None and line[0] > start.up_line
+    if failure is not None and failure.strength >= 2 and (serves or not is_late):
         return _staged(start, failure, line)
-    if start.is_up and not (failure is not None and line is not None and serves and line[0] > start.up_line):
+    if start.is_up and not (is_late and serves):
         return "ok", _evidence(start.last_line)
     if failure is not None and line is not None:
         if start.last_event_line <= line[0] or start.is_up:

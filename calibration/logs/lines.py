@@ -98,6 +98,7 @@ _SECONDS = r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,6})?"
 _HEADERS = re.compile(
     rf"(?P<vllm_level>DEBUG|INFO|WARNING|ERROR|CRITICAL) {{1,4}}(?P<vllm>[0-9]{{2}}-[0-9]{{2}} {_SECONDS}) \[?(?P<source>[\w./<>-]{{1,120}}:[0-9]{{1,6}})\] ?"
     rf"|\[(?P<sglang>[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}} {_SECONDS})(?P<ranks>(?: [A-Z]{{2,8}}[0-9]{{1,4}}){{0,8}})\] "
+    rf"|\[(?P<hours>{_SECONDS})(?P<hour_ranks>(?: [A-Z]{{2,8}}[0-9]{{1,4}}){{0,8}})\] "
     rf"|(?P<rust>[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{_SECONDS}Z) {{1,2}}(?P<rust_level>INFO|WARN|ERROR|DEBUG|TRACE) (?![0-9]{{2}}-[0-9]{{2}} )"
     r"|(?:^|(?<= ))(?P<elapsed>[0-9]{1,5}\.[0-9]{2}\.[0-9]{3}\.[0-9]{3}) (?P<elapsed_level>[IWED]) "
     rf"|\[(?P<american>[0-9]{{2}}/[0-9]{{2}}/[0-9]{{4}}-{_SECONDS})\] (?:\[TRT-LLM\] )?(?:\[RANK (?P<trt_rank>[0-9]{{1,4}})\] )?\[(?P<american_level>[A-Z]{{1,8}})\] "
@@ -108,7 +109,7 @@ _HEADERS = re.compile(
 
 _AT_HEAD = re.compile(r"(?:# )?(?:\([A-Za-z][^()]{1,120}\) ){0,2}(?=DEBUG |INFO |WARNING |ERROR |\[[0-9]{4}-)")
 _MAY_FOLLOW = re.compile(
-    r"[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}|[0-9]T[0-9]{2}:[0-9]{2}:|\.[0-9]{3}\.[0-9]{3} [IWED]|[0-9]{4}-[0-9]{2}:[0-9]{2}|[IWEF][0-9]{4} "
+    r"[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}|[0-9]T[0-9]{2}:[0-9]{2}:|\.[0-9]{3}\.[0-9]{3} [IWED]|[0-9]{4}-[0-9]{2}:[0-9]{2}|[IWEF][0-9]{4} |\[[0-9]{2}:[0-9]{2}:[0-9]{2}"
 )
 """What every header holds."""
 
@@ -122,6 +123,7 @@ class _Kind(NamedTuple):
 _KINDS: Mapping[str, _Kind] = {
     "vllm": _Kind("vllm", _year_day, "vllm_level"),
     "sglang": _Kind("sglang", _absolute, None),
+    "hours": _Kind("sglang", _time_of_day, None),
     "rust": _Kind("rust", _absolute, "rust_level"),
     "elapsed": _Kind("llama.cpp", _elapsed, "elapsed_level"),
     "american": _Kind("tensorrt-llm", _american, "american_level"),
@@ -130,7 +132,7 @@ _KINDS: Mapping[str, _Kind] = {
 }
 
 _KIND_OF_GROUP = {
-    "source": "vllm", "ranks": "sglang", "rust_level": "rust", "elapsed_level": "elapsed", "american_level": "american",
+    "source": "vllm", "ranks": "sglang", "hour_ranks": "hours", "rust_level": "rust", "elapsed_level": "elapsed", "american_level": "american",
     "klog": "klog", "lmdeploy_level": "lmdeploy",
 }  # fmt: skip
 """Last group of each header -> its layout."""
@@ -138,7 +140,7 @@ _WHOLE_SECONDS = len("MM-DD HH:MM:SS")
 
 STAMP_ANCHORS: Mapping[str, re.Pattern[bytes]] = {
     "vllm": re.compile(rb"(?:DEBUG|INFO|WARNING|ERROR) [0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"),
-    "sglang": re.compile(rb"\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"),
+    "sglang": re.compile(rb"\[(?:[0-9]{4}-[0-9]{2}-[0-9]{2} )?[0-9]{2}:[0-9]{2}:[0-9]{2}"),
     "rust": re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"),
     "llama.cpp": re.compile(rb"[0-9]\.[0-9]{2}\.[0-9]{3}\.[0-9]{3} [IWED] "),
     "tensorrt-llm": re.compile(rb"\[[0-9]{2}/[0-9]{2}/[0-9]{4}-[0-9]{2}:[0-9]{2}"),
@@ -150,7 +152,8 @@ STAMP_ANCHORS: Mapping[str, re.Pattern[bytes]] = {
 
 # --- carriers -----------------------------------------------------------------------------------------------------------
 
-_ANSI = re.compile(r"(?:\x1b|#033|\^\[)(?:\[[0-9;:?]{0,24}[ -/]{0,2}[@-~]|[@-Z\\-_])")
+_ANSI = re.compile(r"(?:\x1b|#033|\^\[)(?:\[[0-9;:?]{0,24}[ -/]{0,2}[@-~]|[@-Z\\-_])|\[[0-9]{1,2}(?:;[0-9]{1,3}){0,4}m")
+"""Codes of a terminal; a paste may have lost the escape character of those that colour."""
 _CHANNEL = re.compile(
     r"(?:\x1b\[[0-9;]{0,12}m)?(?P<compose>[\w./@:-]{1,100}) {1,40}\| |\[(?P<pod>(?:pod|container)/[\w./:-]{1,200})\] |(?P<stern>[a-z0-9][a-z0-9.-]{2,60}-(?:[a-z0-9]{4,10}-[a-z0-9]{3,5}|[0-9]{1,3})) [a-z0-9][a-z0-9-]{0,40} (?=\(|\[|INFO|WARNING|ERROR|DEBUG|Loading |Capturing |Traceback)"
 )
@@ -197,7 +200,11 @@ def _may_name_a_channel(text: str) -> bool:
 
 def _plain(text: str) -> str:
     """Without the codes that colour a terminal; what escape characters remain are no codes."""
-    return _ANSI.sub("", text).replace("\x1b", "") if "\x1b" in text or "#033" in text or "^[" in text else text
+    return (
+        _ANSI.sub("", text).replace("\x1b", "")
+        if "\x1b" in text or "[0m" in text or "#033" in text or "^[" in text
+        else text
+    )
 
 
 def _pieces(text: str, carried: float | None, channel: str) -> Iterator[Line]:
@@ -239,8 +246,8 @@ def _logged(match: re.Match[str], text: str, position: int, end: int, carried: f
     kind, stamp = _KINDS[name], match.group(name)
     start = match.start()
     ranks = ""
-    if name == "sglang":
-        ranks = match.group("ranks").strip()
+    if name in ("sglang", "hours"):
+        ranks = match.group("ranks" if name == "sglang" else "hour_ranks").strip()
     elif name == "american":
         ranks = match.group("trt_rank") or ""
     elif start > position:

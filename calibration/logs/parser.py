@@ -54,6 +54,7 @@ _MOST_JUNK = 2**26
 """Bytes of no text without a known line after which reading ends."""
 _PATIENCE = 2**22
 """Bytes without a single known line after which only lines that begin a start are looked for."""
+_DAY = 86400.0
 _WHAT = "the start-up log of an inference server"
 
 
@@ -129,6 +130,9 @@ class _Channel:
             if self.is_leap_year and line.stamped[:2] > "02":
                 value += 86400.0
         last = self.stamps.get(line.clock)
+        if last is not None and line.clock == "sglang" and line.stamp < _DAY and value < last[0] - _DAY / 2:
+            self.offsets[line.clock] = self.offsets.get(line.clock, 0.0) + _DAY  # stamps without a date
+            value += _DAY
         if last is not None and line.clock == "vllm":
             year = 365 * 86400.0
             if value < last[0] - year / 2:

@@ -32,6 +32,8 @@ _GIB_PER_UNIT: Mapping[str, float] = {
 """Engines divide by 2^30 whatever they print."""
 
 _LARGEST = 1e15
+_BYTES = 2.0**20
+"""A size without a unit from here on was printed in bytes: nobody has a million GiB."""
 _LONGEST_SECONDS = 1e7
 _LONGEST_GAP = 400
 _MOST_BEGINNINGS = 4
@@ -39,6 +41,7 @@ _MOST_BEGINNINGS = 4
 
 _TIME_UNIT = r"(?:milliseconds?|seconds?|secs?|minutes?|mins?|hours|[nuµμm]s|[smh])"
 _SIZE_UNIT = r"(?:[KkMGT]i?B|[Bb]ytes|B)"
+_NO_TIME = r"(?![0-9]|\.[0-9]| ?(?:s|ms|secs?|seconds?)\b)"
 _NUMBER = r"[-+]?[0-9][0-9,]{0,20}(?:\.[0-9]{1,12})?(?:[eE][-+]?[0-9]{1,2})?"
 _PLAIN = re.compile(r"[ !#-\[\]-~]+")
 """Text that is the same inside a JSON string: no quotes, no backslashes, nothing beyond ASCII."""
@@ -121,7 +124,7 @@ def _place(name: str) -> str:
     if name.endswith("_s"):
         return rf"(?P<{name}>{_NUMBER}) ?\[?(?P<{name}_unit>{_TIME_UNIT}\b)?"
     if name.endswith("_gib"):
-        return rf"(?P<{name}>{_NUMBER}) ?(?P<{name}_unit>{_SIZE_UNIT}\b)?"
+        return rf"(?P<{name}>{_NUMBER}) ?(?P<{name}_unit>{_SIZE_UNIT}\b)?{_NO_TIME}"
     if name.endswith("_x"):
         return rf"(?P<{name}>{_NUMBER})"
     return rf"(?P<{name}>[0-9][0-9,]{{0,20}})"
@@ -137,6 +140,7 @@ def figure(name: str, number: str, unit: str | None) -> float | None:
         value *= SECONDS_PER_UNIT.get(unit or "s", 1.0)
         return value if 0 <= value <= _LONGEST_SECONDS else None
     if name.endswith("_gib"):
-        value *= _GIB_PER_UNIT.get((unit or "GiB").lower(), 1.0)
+        unit = unit or ("bytes" if abs(value) >= _BYTES else "GiB")
+        value *= _GIB_PER_UNIT.get(unit.lower(), 1.0)
         return value if abs(value) <= _LARGEST / 2**30 else None
     return value if abs(value) <= _LARGEST else None

@@ -31,6 +31,11 @@ _MOST_MODELS = 16
 _CAUSE = re.compile(r"(?:^|[\s\]])(?:[A-Za-z_][\w.]{0,120}(?:Error|Exception): |Value error, )\S")
 _NO_CAUSE = re.compile(r"nitialization failed|failed to start|[Ss]ee root cause|[Ss]ee stack trace")
 """What parents say when a child has failed."""
+_ONCE = frozenset({"load_begun", "spawn_begun", "spawned"})
+_LOADED = frozenset({"weights_loaded", "model_loaded"})
+"""When the model is loaded, those events are a drafter's."""
+_BEFORE_POOL = frozenset({"weights_loaded", "memory_pool_ready"})
+"""When the memory pool is ready, these are a drafter's."""
 _HEADING = "ValidationError: "
 _SNAPSHOT = re.compile(r"models--([\w.-]{1,96}?)--([\w.-]{1,96})/snapshots/")
 """A model's folder in the cache of the hub."""
@@ -342,7 +347,9 @@ class Start:
             account.times[row.event] = Times(now, now, line.carried, line.carried, number, number)
             account.score += row.mark != "opens" and not row.is_weak
             self._weigh()
-        elif row.event != "load_begun" or not {"weights_loaded", "model_loaded"} & account.times.keys():
+        elif not (row.event in _ONCE and _LOADED & account.times.keys()) and not (
+            row.event in _BEFORE_POOL and "memory_pool_ready" in account.times
+        ):
             known.last, known.last_number = now, number
             known.last_carried = line.carried if line.carried is not None else known.last_carried
         if row.variant:

@@ -209,8 +209,15 @@ class StartupWatch:
         elif event.phase is not None and any(entry.phase == event.phase for entry in self._plan):
             self._end(event.phase, at)
         elif event.phase is not None and not self._plan and at > self._done_at:
-            self._groups.append(((event.phase,), at - self._done_at))
-            self._done_at = at
+            self._passed(event.phase, at)
+
+    def _passed(self, phase: Phase, at: float) -> None:
+        """A phase ended, as far as a log without a prediction shows; it may have several lines."""
+        seconds = at - self._done_at
+        if self._groups and self._groups[-1][0] == (phase,):
+            seconds += self._groups.pop()[1]
+        self._groups.append(((phase,), seconds))
+        self._done_at = at
 
     def _advance(self, event: Event, now: float) -> None:
         """A progress bar moved."""
