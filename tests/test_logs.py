@@ -558,3 +558,15 @@ def test_figures_that_overlap_are_named() -> None:
         "INFO 01-01 10:00:09 [x.py:1] Model loading took 1 GiB and 301.0 seconds\nINFO:     Started server process [1]\nINFO:     Application startup complete.\n"
     )
     assert any("overlap" in warning for warning in parse_log(log).warnings)
+
+
+def test_lines_that_say_nothing_are_counted_at_once() -> None:
+    text = SAMPLES["vllm 0.25, model and drafter"].text + "INFO 01-01 10:00:00 [loggers.py:1] nothing\n" * 5000
+    whole = StartupLogParser()
+    whole.feed(text)
+    parser = StartupLogParser()
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        parser.feed(line)
+        assert (parser.lines, parser.bytes > 0) == (number, True)
+    assert [start.to_dict() for start in parser.starts()] == [start.to_dict() for start in whole.starts()]
+    assert [start.to_dict() for start in parser.finish()] == [start.to_dict() for start in whole.finish()]

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -45,6 +46,10 @@ _MOST_SCANS = 1
 _MOST_STARTS = 1000
 _MOST_RANKS_KEPT = 20_000
 _MOST_CHANNELS = 64
+_SHORT = 2**11
+"""Bytes up to which a stretch is looked up in an index, instead of being searched for every literal."""
+_SEVEN = 7
+"""Length from which a literal holds a whole group of four bytes at any alignment."""
 _MOST_EVENTS = 100_000
 """Events of one ``feed`` that are given out."""
 _CHUNK = 2**20
@@ -88,14 +93,46 @@ _BEGINNINGS = frozenset({"opens", "begins", "settings"})
 """Marks of lines that may begin another start, of whatever engine."""
 
 
+class _Literals(NamedTuple):
+    """The literals to look for, and an index of those that are long enough."""
+
+    all: tuple[tuple[bytes, tuple[_Rule, ...]], ...]
+    short: tuple[tuple[bytes, tuple[_Rule, ...]], ...]
+    """Literals that are not in the index."""
+    by_group: Mapping[bytes, tuple[tuple[bytes, tuple[_Rule, ...]], ...]]
+    """Four bytes -> the literals that hold them."""
+    keys: frozenset[bytes]
+
+    def present(self, block: bytes, begin: int, end: int) -> Iterable[tuple[bytes, tuple[_Rule, ...]]]:
+        """Literals that a stretch may hold. Of a short one every fourth group of four bytes is looked up: a literal of seven bytes or more has one of its
+        own four at such a place, wherever it stands."""
+        if end - begin > _SHORT:
+            return self.all
+        groups = {block[i : i + 4] for i in range(begin, end - 3, 4)}
+        found = self.keys.intersection(groups)
+        return [*self.short, *(entry for group in found for entry in self.by_group[group])]
+
+
 @lru_cache(maxsize=64)
-def _literals(engine: str | None, waiting: bool, progress: bool) -> tuple[tuple[bytes, tuple[_Rule, ...]], ...]:
+def _literals(engine: str | None, waiting: bool, progress: bool) -> _Literals:
     """Literal -> rules, of one engine (None: of all). ``waiting``: only what matters once all starts are ready."""
     found: dict[bytes, list[_Rule]] = {}
     for rule in _rules():
         if _applies(rule, engine, waiting=waiting) and (progress or rule.row is None or rule.row.mark != "progress"):
             found.setdefault(rule.compiled.literal.encode(), []).append(rule)
-    return tuple((literal, tuple(rules)) for literal, rules in found.items())
+    entries = tuple((literal, tuple(rules)) for literal, rules in found.items())
+    counts = Counter(group for literal, _ in entries for group in {literal[i : i + 4] for i in range(len(literal) - 3)})
+    index: dict[bytes, list[tuple[bytes, tuple[_Rule, ...]]]] = {}
+    for entry in entries:
+        literal = entry[0]
+        places = range(len(literal) - _SEVEN + 1)
+        # Four groups in a row, those that the fewest other literals have.
+        best = min(places, key=lambda o: sum(counts[literal[i : i + 4]] for i in range(o, o + 4)), default=None)
+        if best is not None:
+            for group in {literal[i : i + 4] for i in range(best, best + 4)}:
+                index.setdefault(group, []).append(entry)
+    short = tuple(entry for entry in entries if len(entry[0]) < _SEVEN)
+    return _Literals(entries, short, {group: tuple(held) for group, held in index.items()}, frozenset(index))
 
 
 def _applies(rule: _Rule, engine: str | None, *, waiting: bool) -> bool:
@@ -152,17 +189,20 @@ class StartupLogParser:
     """
 
     def __init__(self, *, progress: bool = False, events: bool = True) -> None:
-        self.lines = 0
-        """Lines fed so far."""
         self.recognised = 0
         """Of these, lines that a table knows."""
         self.bytes = 0
+        self._lines = 0
+        """Lines that were scanned."""
+        self._last_byte = b"\n"
         self.dropped_starts = 0
         """Starts beyond the thousand that are kept."""
         self._progress = progress
         self._wants_events = events
         self._parts: list[bytes] = []
         self._waiting_bytes = 0
+        self._watched: _Literals | None = None
+        """What lines are looked at for by now; None after a scan."""
         self._decoder: codecs.IncrementalDecoder | None = None
         self._began = False
         self._head = b""
@@ -186,6 +226,9 @@ class StartupLogParser:
         if not isinstance(data, str | bytes | bytearray | memoryview):
             raise ConfigError("data", data, "it is no piece of a log", "feed text or bytes")
         raw = data.encode("utf-8", "replace") if isinstance(data, str) else bytes(data)
+        if self._says_nothing(raw):
+            self._keep(raw)
+            return []
         for offset in range(0, len(raw), _CHUNK):
             self._take(raw[offset : offset + _CHUNK])
         return self._emit()
@@ -196,21 +239,49 @@ class StartupLogParser:
             self._began = True
             raw, self._head = self._head, b""
             self._take(raw)
-        if self._parts:
-            buffer, self._parts, self._waiting_bytes = b"".join(self._parts), [], 0
-            self._scan(buffer)
+        self._catch_up_with_kept()
         if self.bytes and self._last_byte != b"\n":
-            self.lines += 1
+            self._lines += 1
         return list(self._assembled())
 
     def starts(self) -> list[ParsedStartup]:
         """The starts as far as they are known by now."""
+        if self._last_byte == b"\n":
+            self._catch_up_with_kept()
         return list(self._assembled())
+
+    @property
+    def lines(self) -> int:
+        """Lines fed so far."""
+        return self._lines + sum(part.count(b"\n") for part in self._parts)
 
     @property
     def is_binary(self) -> bool:
         """Whether what was fed looks like no text at all."""
         return self._controls > 0.03 * min(self.bytes, _WINDOW)
+
+    def _says_nothing(self, raw: bytes) -> bool:
+        """Whether ``raw`` is a whole line that no table knows: it is kept until there are more of them, or one that says something."""
+        if not (raw.endswith(b"\n") and len(raw) <= _SHORT and self._last_byte == b"\n" and self._began):
+            return False
+        if self._decoder is not None or self._waiting_bytes + len(raw) > _WINDOW:
+            return False
+        if self._watched is None:
+            self._watched = _literals(self._engine(), self._waiting(), self._progress)
+        return not any(literal in raw for literal, _ in self._watched.present(raw, 0, len(raw)))
+
+    def _keep(self, raw: bytes) -> None:
+        self._digest.update(raw)
+        self.bytes += len(raw)
+        self._last_byte = raw[-1:] or self._last_byte
+        self._parts.append(raw)
+        self._waiting_bytes += len(raw)
+
+    def _catch_up_with_kept(self) -> None:
+        """Scan what was kept."""
+        if self._parts:
+            buffer, self._parts, self._waiting_bytes = b"".join(self._parts), [], 0
+            self._scan(buffer)
 
     def _take(self, raw: bytes) -> None:
         if not self._began:
@@ -221,11 +292,7 @@ class StartupLogParser:
             self._begin(raw)
         if self._decoder is not None:
             raw = self._decoder.decode(raw).encode("utf-8", "replace")
-        self._digest.update(raw)
-        self.bytes += len(raw)
-        self._last_byte = raw[-1:]
-        self._parts.append(raw)
-        self._waiting_bytes += len(raw)
+        self._keep(raw)
         if b"\n" not in raw and b"\r" not in raw and self._waiting_bytes <= _LONGEST_PIECE:
             return  # the line goes on
         buffer = b"".join(self._parts)
@@ -253,7 +320,7 @@ class StartupLogParser:
     # --- scanning -------------------------------------------------------------------------------------------------------
 
     def _scan(self, block: bytes) -> None:
-        position, length = 0, len(block)
+        position, length, self._watched = 0, len(block), None
         while position < length:
             stop = min(position + _WINDOW, length)
             if stop < length:
@@ -268,7 +335,7 @@ class StartupLogParser:
 
     def _window(self, block: bytes, begin: int, end: int) -> None:
         """Scan a stretch of whole lines; once more from where more has to be looked for, because another start began."""
-        counted, first_line, position = begin, self.lines, begin
+        counted, first_line, position = begin, self._lines, begin
         if not self._any_stamp():
             self._find_first_stamp(block, begin, end)
         for attempt in range(_MOST_SCANS + 1):
@@ -298,19 +365,20 @@ class StartupLogParser:
                     break
             else:
                 break
-        self.lines += block.count(b"\n", begin, end)
+        self._lines += block.count(b"\n", begin, end)
         self._catch_up(block, position, end)
 
     def _hits(
         self, block: bytes, begin: int, end: int, engine: str | None, *, waiting: bool
     ) -> list[tuple[int, tuple[_Rule, ...]]]:
         hits: list[tuple[int, tuple[_Rule, ...]]] = []
-        for literal, rules in _literals(engine, waiting, self._progress):
+        for literal, rules in _literals(engine, waiting, self._progress).present(block, begin, end):
             place = block.find(literal, begin, end)
             while place >= 0:
                 hits.append((place, rules))
                 place = block.find(literal, place + len(literal), end)
-        hits.sort(key=lambda hit: hit[0])
+        if len(hits) > 1:
+            hits.sort(key=lambda hit: hit[0])
         return hits
 
     def _engine(self) -> str | None:

@@ -53,3 +53,17 @@ def test_speed_of_reading(name: str, capsys: pytest.CaptureFixture[str]) -> None
     with capsys.disabled():
         print(f"\n{name}: {parser.bytes / seconds / 1e6:.0f} MB/s, {grown:.0f} MiB more, {len(starts)} start(s)")
     assert grown < 256
+
+
+def test_speed_of_reading_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = StartupLogParser()
+    lines = (START + SERVING * 20_000).splitlines(keepends=True)
+    begin = time.process_time()
+    for line in lines:
+        parser.feed(line)
+    seconds = time.process_time() - begin
+    with capsys.disabled():
+        print(
+            f"\nserving, a line at a time: {parser.bytes / seconds / 1e6:.0f} MB/s, {seconds / len(lines) * 1e6:.0f} us a line"
+        )
+    assert len(parser.finish()) == 1
