@@ -20,6 +20,7 @@ __all__ = [
     "fit_profile",
     "parse_log",
     "parse_starts",
+    "profile_server",
     "read_runs",
     "write_runs",
 ]
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from calibration.logs.diagnosis import diagnose
     from calibration.logs.parser import StartupLogParser, parse_log, parse_starts
     from calibration.logs.startup import ParsedStartup
+    from calibration.profiling.session import profile_server
     from calibration.readers import read_runs, write_runs
     from calibration.records import RunRecord
     from calibration.validate import cross_validate
@@ -47,6 +49,7 @@ _HOMES = {
     "StartupLogParser": "logs.parser",
     "parse_log": "logs.parser",
     "parse_starts": "logs.parser",
+    "profile_server": "profiling.session",
 }
 """Public name -> module that defines it."""
 

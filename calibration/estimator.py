@@ -22,7 +22,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fit import ABSOLUTE_SCATTER, RELATIVE_SCATTER, RunInputs, fit_host, observe, start_inputs
+from calibration.fit import (
+    ABSOLUTE_SCATTER,
+    RELATIVE_SCATTER,
+    Part,
+    RunInputs,
+    fit_host,
+    observe,
+    part_of,
+    start_inputs,
+)
 from calibration.records import RunRecord
 from calibration.solver import Problem, Solution, solve
 from startup_model.config.engine import EngineConfig
@@ -34,7 +43,6 @@ from startup_model.model import ENOUGH_GROUPS, ProfileLike, as_profile, predict
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.pipelines import Step, find_pipeline, steps_of
 from startup_model.profile import CoefficientValue, HeldOut, Host, Profile, Provenance, select_reference
-from startup_model.terms import Term
 
 __all__ = [
     "Calibration",
@@ -241,15 +249,11 @@ def calibrate(
 # --- what is fitted -----------------------------------------------------------------------------------------------------
 
 
-_Part = tuple[str, str, tuple[tuple[str, float], ...]]
-"""Term (set of coefficients), variant, and the factor of each coefficient."""
-
-
 class _Shape(NamedTuple):
     """What some rows have in common: seconds = sum over parts of factor × term(inputs; coefficients)."""
 
     label: str
-    parts: tuple[_Part, ...]
+    parts: tuple[Part, ...]
     expected: float
     """Seconds as the prior has it."""
     misfit: float
@@ -274,7 +278,7 @@ class _Rows(NamedTuple):
 class _Start(NamedTuple):
     """A configuration: the terms behind each phase, and the shapes that rows of it were given so far."""
 
-    parts: Mapping[str, tuple[_Part, ...]]
+    parts: Mapping[str, tuple[Part, ...]]
     off: frozenset[str]
     """Phases that the flags switch off."""
     shapes: dict[frozenset[str] | str, int]
@@ -387,17 +391,17 @@ class _Fit:
 
     def parts_of(
         self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
-    ) -> dict[str, tuple[_Part, ...]]:
+    ) -> dict[str, tuple[Part, ...]]:
         """Phase -> the terms behind it, for a start with this configuration."""
         found = _inputs_of(model, hardware, engine, self.host)
         effect = self.prior.effect_of(found.version, found.generation) if engine.engine == self.prior.engine else None
         scales = effect.scales if effect is not None else {}
         known = self.prior.model_effects.get(model.structure, {})
-        parts: dict[str, tuple[_Part, ...]] = {}
+        parts: dict[str, tuple[Part, ...]] = {}
         for step in found.steps:
             phase = step.phase.value
             if step.phase not in _NOT_READY and step.phase not in found.run.skipped:
-                part = _part_of(step.term, self.prior, found.run, scales.get(phase, 1.0) * known.get(phase, 1.0))
+                part = part_of(step.term, self.prior, found.run, scales.get(phase, 1.0) * known.get(phase, 1.0))
                 parts[phase] = (*parts.get(phase, ()), part)
         return parts
 
@@ -670,7 +674,7 @@ class _Fit:
         covariance[:columns, :columns] = known.covariance
         return _Posterior((*known.keys, *new), (*known.groups, *new_groups), basis, covariance)
 
-    def sensitivity(self, parts: Mapping[str, Sequence[_Part]], known: _Posterior) -> tuple[Matrix, Vector, float]:
+    def sensitivity(self, parts: Mapping[str, Sequence[Part]], known: _Posterior) -> tuple[Matrix, Vector, float]:
         """Derivatives of each phase of a start in the parameters [s], the deviation its measurement would have [s], and the total."""
         position = {key: i for i, key in enumerate(known.keys)}
         rows, sigmas, total = [], [], 0.0
@@ -884,26 +888,7 @@ def _inputs_of(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfi
     return _CachedInputs(inputs, steps, resolved.generation, resolved.version)
 
 
-def _part_of(term: Term, prior: Profile, found: RunInputs, scale: float) -> _Part:
-    """A term as a linear form in its coefficients: term(inputs; e_j) for each coefficient j, times the factor of the version.
-
-    Where reading and copying overlap, the shorter of the two counts only as far as it shows.
-    """
-    if not term.coefficients:
-        return term.set_name, "default", ()
-    variant = prior.variant(term.set_name, found.keys)
-    arguments = [found.inputs[name] for name in term.inputs]
-    zero = dict.fromkeys(term.coefficients, 0.0)
-    factors = {name: scale * float(term.function(*arguments, **(zero | {name: 1.0}))) for name in term.coefficients}
-    overlap = found.inputs["overlap"]
-    if term.name == "weight_load" and overlap and found.inputs["storage_bytes"]:
-        values = prior.values[term.set_name][variant]
-        shorter = min(("storage_ratio", "copy_ratio"), key=lambda name: factors[name] * values[name])
-        factors[shorter] *= 1.0 - overlap
-    return term.set_name, variant, tuple((name, factor) for name, factor in factors.items() if factor)
-
-
-def _expected(parts: Iterable[_Part], prior: Profile) -> float:
+def _expected(parts: Iterable[Part], prior: Profile) -> float:
     """Seconds of some parts as a profile has them."""
     return sum(
         factor * prior.values[term][variant][name] for term, variant, factors in parts for name, factor in factors
@@ -915,7 +900,7 @@ def _keys_of(rows: _Rows) -> Iterator[Key]:
         yield from _keys_of_parts(rows.shapes[index].parts)
 
 
-def _keys_of_parts(parts: Iterable[_Part]) -> Iterator[Key]:
+def _keys_of_parts(parts: Iterable[Part]) -> Iterator[Key]:
     for term, variant, factors in parts:
         for name, _ in factors:
             yield term, variant, name

@@ -21,11 +21,23 @@ from startup_model.config.hardware import HardwareConfig
 from startup_model.config.model import ModelConfig
 from startup_model.inputs import HostNumbers, physical_inputs, skipped_phases, variant_keys
 from startup_model.phases import Phase
+from startup_model.profile import Profile
 from startup_model.sizes.memory import memory_budget
 from startup_model.sizes.weights import weight_sizes
 from startup_model.terms import TERMS, Term
 
-__all__ = ["FittedSet", "HostFit", "Observation", "RunInputs", "fit_host", "observe", "run_inputs", "start_inputs"]
+__all__ = [
+    "FittedSet",
+    "HostFit",
+    "Observation",
+    "Part",
+    "RunInputs",
+    "fit_host",
+    "observe",
+    "part_of",
+    "run_inputs",
+    "start_inputs",
+]
 
 Matrix = NDArray[np.float64]
 
@@ -75,6 +87,10 @@ class HostFit(NamedTuple):
     """(term, session) -> factor relative to the main session."""
 
 
+Part = tuple[str, str, tuple[tuple[str, float], ...]]
+"""Term (set of coefficients), variant, and the factor of each coefficient."""
+
+
 class RunInputs(NamedTuple):
     """What the terms of one run are called with."""
 
@@ -98,6 +114,25 @@ def start_inputs(model: ModelConfig, hardware: HardwareConfig, engine: EngineCon
         keys=variant_keys(engine, resolved, model),
         skipped=skipped_phases(resolved),
     )
+
+
+def part_of(term: Term, prior: Profile, found: RunInputs, scale: float) -> Part:
+    """A term as a linear form in its coefficients: term(inputs; e_j) for each coefficient j, times the factor of the version.
+
+    Where reading and copying overlap, the shorter of the two counts only as far as it shows.
+    """
+    if not term.coefficients:
+        return term.set_name, "default", ()
+    variant = prior.variant(term.set_name, found.keys)
+    arguments = [found.inputs[name] for name in term.inputs]
+    zero = dict.fromkeys(term.coefficients, 0.0)
+    factors = {name: scale * float(term.function(*arguments, **(zero | {name: 1.0}))) for name in term.coefficients}
+    overlap = found.inputs["overlap"]
+    if term.name == "weight_load" and overlap and found.inputs["storage_bytes"]:
+        values = prior.values[term.set_name][variant]
+        shorter = min(("storage_ratio", "copy_ratio"), key=lambda name: factors[name] * values[name])
+        factors[shorter] *= 1.0 - overlap
+    return term.set_name, variant, tuple((name, factor) for name, factor in factors.items() if factor)
 
 
 def observe(run: RunRecord, host: HostNumbers, variants: Mapping[str, frozenset[str]]) -> list[Observation]:

@@ -81,6 +81,10 @@ class RunRecord(FrozenModel):
     """What a time stamp of the source can resolve."""
     source_digest: Name = ""
     """SHA-256 of the file or log that the record was read from."""
+    surroundings: dict[str, Annotated[str, Field(max_length=400)]] = Field(default_factory=dict)
+    """What it was measured in, for the reader: processor, memory, kernel, file system, drivers. No term uses it."""
+    step: Name = ""
+    """Step of the plan that the run was made for; a plan that goes on after an interruption leaves such steps out."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
@@ -258,7 +259,7 @@ def main() -> NoReturn:
         code = app(standalone_mode=False)
         sys.stdout.flush()
     except StartupModelError as error:
-        _fail(str(error))
+        _fail(str(error), getattr(error, "__notes__", ()))
     except typer.Exit as stop:
         raise SystemExit(stop.exit_code) from None
     except (typer.Abort, KeyboardInterrupt):
@@ -286,8 +287,8 @@ def _parser_message(message: str) -> str:
     return message.split(" (Possible options", maxsplit=1)[0].rstrip(".") + hint
 
 
-def _fail(message: str) -> NoReturn:
-    sys.stderr.write(f"startup-model: {' '.join(message.split())}\n")
+def _fail(message: str, notes: Sequence[str] = ()) -> NoReturn:
+    sys.stderr.write("".join(f"{line}\n" for line in (f"startup-model: {' '.join(message.split())}", *notes)))
     raise SystemExit(2)
 
 

@@ -50,13 +50,13 @@ class _Clock:
         return None if stamp is None else stamp - self.zero
 
 
-def assemble(start: Start) -> ParsedStartup:
-    """Everything that the lines of a start say, put together."""
+def assemble(start: Start, *, by_carrier: bool = False) -> ParsedStartup:
+    """Everything that the lines of a start say, put together. ``by_carrier``: timed by the carrier's stamps, where it has any."""
     name = start.likely_engine() or next((name for name in start.accounts if name), "vllm")
     engine = ENGINES[name]
     own = start.accounts.get(name, Account())
     variant = max(own.variants, key=lambda key: own.variants[key], default=name)
-    clock = _clock(start, engine)
+    clock = _clock(start, engine, by_carrier=by_carrier)
     facts, derived = _facts(own)
     version = _version(start.version)
     generation = generation_of(own, version) if name == "vllm" else None
@@ -160,10 +160,10 @@ def _some(value: Setting) -> Setting:
     return match[1].lower() if match else value
 
 
-def _clock(start: Start, engine: Engine) -> _Clock | None:
+def _clock(start: Start, engine: Engine, *, by_carrier: bool) -> _Clock | None:
     name = engine.clock if engine.clock in start.bounds else "klog"  # Triton's stamps, where the engine has none
     bounds = start.bounds.get(name)
-    if bounds is not None:
+    if bounds is not None and not (by_carrier and start.carried is not None):
         resolution = 10.0**-bounds.decimals if bounds.decimals else 1.0
         zero = 0.0 if engine.clock_from_process_start and bounds.first > 3600.0 else bounds.first
         return _Clock(name, zero, bounds.first_text, bounds.last_text, bounds.last - zero, resolution)
@@ -418,7 +418,7 @@ def _warn(
 ) -> None:
     if clock is None:
         warnings.append("no line has a stamp: phases that no line prints are missing")
-    elif not clock.name:
+    elif not clock.name and not start.bounds:
         warnings.append("the engine's lines have no stamps: times are those of the container runtime or journal")
     if start.backward > start.forward:
         warnings.append("its stamps run backwards: sort the log, the newest line last")

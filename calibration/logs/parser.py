@@ -185,10 +185,11 @@ class _Channel:
 class StartupLogParser:
     """Reads a log as it grows: ``feed`` what has arrived, get the events in it; ``finish`` for the starts.
 
-    ``progress``: also the events of progress bars; ``events=False``: only the starts at the end are wanted. Nothing is raised for any content; memory is bounded whatever is fed.
+    ``progress``: also the events of progress bars; ``events=False``: only the starts at the end are wanted; ``by_carrier``: times by the stamps of what carried
+    the log, which may be finer than the engine's. Nothing is raised for any content; memory is bounded whatever is fed.
     """
 
-    def __init__(self, *, progress: bool = False, events: bool = True) -> None:
+    def __init__(self, *, progress: bool = False, events: bool = True, by_carrier: bool = False) -> None:
         self.recognised = 0
         """Of these, lines that a table knows."""
         self.bytes = 0
@@ -199,6 +200,7 @@ class StartupLogParser:
         """Starts beyond the thousand that are kept."""
         self._progress = progress
         self._wants_events = events
+        self._by_carrier = by_carrier
         self._parts: list[bytes] = []
         self._waiting_bytes = 0
         self._watched: _Literals | None = None
@@ -450,7 +452,7 @@ class StartupLogParser:
         """Close a start: the next one begins with this line, or with what its processes printed just before."""
         fresh = channel.start.successor()
         if channel.start.events:
-            done = assemble(channel.start)
+            done = assemble(channel.start, by_carrier=self._by_carrier)
             self._ranks_kept += len(done.ranks)
             if self._ranks_kept > _MOST_RANKS_KEPT:
                 done = replace(done, ranks={})
@@ -532,11 +534,21 @@ class StartupLogParser:
     def current(self) -> ParsedStartup | None:
         """The start that was written to last, as far as it is known by now."""
         channel = self._channels.get(self._last_channel)
-        return assemble(channel.start) if channel is not None and channel.start.events else None
+        return (
+            assemble(channel.start, by_carrier=self._by_carrier)
+            if channel is not None and channel.start.events
+            else None
+        )
 
     def _assembled(self) -> Iterator[ParsedStartup]:
         running = [(channel, channel.start) for channel in self._channels.values() if channel.start.events]
-        starts = [*self._done, *(replace(assemble(start), earlier=channel.count) for channel, start in running)]
+        starts = [
+            *self._done,
+            *(
+                replace(assemble(start, by_carrier=self._by_carrier), earlier=channel.count)
+                for channel, start in running
+            ),
+        ]
         starts.sort(key=lambda start: start.first_line)
         notes = tuple(sorted(self._notes))
         if self.dropped_starts:

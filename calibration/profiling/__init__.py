@@ -1,0 +1,1 @@
+"""Profile real servers: start one, follow it to its first token, stop it, keep the record."""
