@@ -20,6 +20,7 @@ __all__ = [
     "fit_profile",
     "parse_log",
     "parse_starts",
+    "probe_host",
     "profile_server",
     "read_runs",
     "write_runs",
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from calibration.logs.diagnosis import diagnose
     from calibration.logs.parser import StartupLogParser, parse_log, parse_starts
     from calibration.logs.startup import ParsedStartup
+    from calibration.probe.probe import probe_host
     from calibration.profiling.session import profile_server
     from calibration.readers import read_runs, write_runs
     from calibration.records import RunRecord
@@ -49,6 +51,7 @@ _HOMES = {
     "StartupLogParser": "logs.parser",
     "parse_log": "logs.parser",
     "parse_starts": "logs.parser",
+    "probe_host": "probe.probe",
     "profile_server": "profiling.session",
 }
 """Public name -> module that defines it."""

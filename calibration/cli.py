@@ -37,12 +37,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     from calibration.logs.cli import register as register_logs
+    from calibration.probe.cli import register as register_probe
     from calibration.profiling.cli import register as register_profiling
 
     app.command("calibrate")(calibrate_command)
     app.command("validate")(validate_command)
     register_logs(app)
     register_profiling(app)
+    register_probe(app)
 
 
 def calibrate_command(

@@ -2,7 +2,7 @@
 
     vllm serve MODEL [flags of vLLM] --host H --port P
 
-FAKE_ENGINE says how it behaves: ok (default), exit, silent, unhealthy, stubborn (ignores SIGTERM), no_completions, oom. FAKE_PIDS: a file that gets the
+FAKE_ENGINE says how it behaves: ok (default), exit, silent, unhealthy, no_health, stubborn (ignores SIGTERM), no_completions, oom. FAKE_PIDS: a file that gets the
 process ids of all its processes. FAKE_CACHE: a folder; what was compiled into it is loaded the next time.
 """
 
@@ -39,7 +39,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/v1/models":
             self.answer(200, json.dumps({"data": [{"id": "m"}]}).encode())
         else:
-            self.answer(503 if behaviour == "unhealthy" else 200, b"")
+            self.answer({"unhealthy": 503, "no_health": 404}.get(behaviour, 200), b"")
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -30,11 +30,12 @@ LAYERS = (
 """Lowest first; a module imports from its own layer or below."""
 
 CALIBRATION = (
-    ("records",),
+    ("records", "host"),
     ("published", "fit", "readers", "solver"),
     ("estimator",),
     ("validate",),
     ("logs",),
+    ("profiling", "probe"),
     ("build_reference", "cli"),
 )
 
@@ -51,6 +52,41 @@ LOGS = (
     ("watch_cli",),
     ("cli",),
 )
+
+PROFILING = (
+    ("supervisor",),
+    ("server", "journal", "caches"),
+    ("endpoint", "launch"),
+    ("starts",),
+    ("plan",),
+    ("session",),
+    ("cli",),
+)
+
+PROBE = (
+    (
+        "budget",
+        "child",
+        "device_script",
+        "kernel",
+        "results",
+    ),
+    (
+        "device",
+        "imports",
+        "memory",
+        "score",
+    ),
+    ("readers",),
+    ("sample",),
+    ("storage",),
+    ("node",),
+    ("probe",),
+    ("cli",),
+)
+
+INNER = {"logs": LOGS, "probe": PROBE, "profiling": PROFILING}
+"""Layers within a package."""
 
 
 def imported(path: Path) -> set[str]:
@@ -100,8 +136,9 @@ def test_calibration_modules_import_only_downwards(path: Path) -> None:
         if package != "calibration" or not any(rest and rest[0] in names for names in CALIBRATION):
             continue
         assert rank(CALIBRATION, rest[0]) <= rank(CALIBRATION, own), f"{own} imports {name} from a higher layer"
-        if rest[0] == own == "logs" and path.stem != "__init__" and any(rest[1:2] == [n] for ns in LOGS for n in ns):
-            assert rank(LOGS, rest[1]) <= rank(LOGS, path.stem), f"logs/{path.stem} imports {name} from a higher layer"
+        layers = INNER.get(own)
+        if rest[0] == own and layers and path.stem != "__init__" and any(rest[1:2] == [n] for ns in layers for n in ns):
+            assert rank(layers, rest[1]) <= rank(layers, path.stem), f"{path.stem} imports {name} from a higher layer"
 
 
 def test_every_module_of_calibration_has_a_layer() -> None:
@@ -109,5 +146,6 @@ def test_every_module_of_calibration_has_a_layer() -> None:
         path.relative_to(ROOT / "calibration").parts[0].removesuffix(".py") for path in module_files("calibration")
     }
     assert modules == {name for names in CALIBRATION for name in names}
-    parts = {path.stem for path in (ROOT / "calibration" / "logs").glob("*.py")} - {"__init__"}
-    assert parts == {name for names in LOGS for name in names}
+    for package, layers in INNER.items():
+        parts = {path.stem for path in (ROOT / "calibration" / package).glob("*.py")} - {"__init__"}
+        assert parts == {name for names in layers for name in names}

@@ -342,6 +342,13 @@ def test_servers_that_do_not_come_up(
     )
 
 
+def test_a_wrong_health_path_is_told_soon(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibration.profiling.endpoint._PATIENCE_S", 0.3)
+    monkeypatch.setenv("FAKE_ENGINE", "no_health")
+    with pytest.raises(ServerError, match=r"/health answers 404: give the path that says ready"):
+        profile_server(f"{engine} --enforce-eager", hardware=NODE, limits=QUICK)
+
+
 def test_what_was_measured_before_a_failure_is_kept(engine: str, tmp_path: Path) -> None:
     out = tmp_path / "runs.jsonl"
 

@@ -14,6 +14,8 @@ __all__ = ["FirstToken", "HealthPoll", "first_token"]
 
 _INTERVAL_S = 0.05
 _CONNECT_S = 2.0
+_PATIENCE_S = 10.0
+"""Seconds of 404 after which the path is wrong."""
 _MOST_ANSWER = 2**20
 
 
@@ -25,6 +27,9 @@ class HealthPoll(threading.Thread):
         self.ready_at: float | None = None
         """When the answer was 200, by the monotonic clock."""
         self.last_answer: str = "nothing listens"
+        self.is_wrong_path = False
+        """Whether a server that has been up for a while does not know the path."""
+        self._unknown_since: float | None = None
         self._port, self._path = port, path
         self._ends = threading.Event()
 
@@ -39,6 +44,9 @@ class HealthPoll(threading.Thread):
                     self.ready_at = time.monotonic()
                     return
                 self.last_answer = f"{self._path} answers {status}"
+                now = time.monotonic()
+                self._unknown_since = (self._unknown_since or now) if status == http.client.NOT_FOUND else None
+                self.is_wrong_path = self._unknown_since is not None and now - self._unknown_since > _PATIENCE_S
             except (OSError, http.client.HTTPException) as error:
                 if not isinstance(error, ConnectionRefusedError):
                     self.last_answer = f"{type(error).__name__} at {self._path}"

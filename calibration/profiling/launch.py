@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from calibration.logs.secrets import is_secret
+from calibration.logs.secrets import is_secret, without_secrets
 from calibration.profiling.server import LOOPBACK, free_port, is_free
 from startup_model.config.engine import EngineConfig
 from startup_model.errors import ConfigError, one_line
@@ -78,7 +78,7 @@ class Launch(NamedTuple):
         for index, word in enumerate(shown[:-1]):
             if word.startswith("-") and is_secret(word.lstrip("-"), shown[index + 1]):
                 shown[index + 1] = "***"
-        return one_line(shlex.join(shown), 400)
+        return one_line(without_secrets(shlex.join(shown)), 400)
 
 
 def launch_of(command: str | Sequence[str] | EngineConfig) -> Launch:

@@ -165,10 +165,11 @@ def _done(path: Path | None) -> dict[str, RunRecord]:
 
 def _check_writable(path: Path) -> None:
     """Before minutes are spent. Raises InputFileError."""
+    is_new = not path.exists()
     try:
         with path.open("ab"):
             pass
-        if path.stat().st_size == 0:
+        if is_new:
             path.unlink()
     except OSError as error:
         raise InputFileError(f"{path}: cannot be written ({error.strerror or error}); choose another file") from None

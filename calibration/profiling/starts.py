@@ -183,6 +183,11 @@ class _Follower:
                 while is_there and time.monotonic() < end:
                     is_there = self.step()
                 raise ServerError(self._obituary(elapsed), self.journal.last_lines())
+            if health.is_wrong_path:
+                raise ServerError(
+                    f"the server is up, but {health.last_answer}: give the path that says ready (health_path, --health-path)",
+                    self.journal.last_lines(),
+                )
             if elapsed > limit_s:
                 raise ServerError(
                     f"not ready after {limit_s:.0f} s ({health.last_answer}{self._where()}): give it more time (ready_s, --ready-timeout), or look at its last lines",

@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,7 +96,7 @@ class Engine(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
+def engine() -> Engine:
     python = HOME / "venv" / "bin" / "python"
     try:
         HOME.mkdir(exist_ok=True)
@@ -129,7 +128,7 @@ def engine() -> Iterator[Engine]:
     begin = time.monotonic()
     probe = Engine(python, models, 120.0)
     probe.profile(PROFILED[0], "--enforce-eager")  # the files of the engine are in the page cache from here on
-    yield probe._replace(start_s=2.0 * (time.monotonic() - begin))
+    return probe._replace(start_s=2.0 * (time.monotonic() - begin))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,122 @@
+"""What a probe finds: measurements, a node made of them, and what predictions use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from startup_model.config.hardware import HardwareConfig
+from startup_model.units import format_bandwidth, format_bytes, format_seconds
+
+__all__ = ["Found", "Measurement", "ProbeReport", "Step", "spread_of"]
+
+
+class Measurement(NamedTuple):
+    """One number with what it rests on."""
+
+    name: str
+    value: float
+    unit: str
+    """B/s, s, or 1."""
+    spread: float | None
+    """(largest - smallest) / median of the repetitions; None where there was one."""
+    repetitions: int
+    size_bytes: float | None
+    """Bytes of one repetition; None where none are moved."""
+    command: str
+    """What was run, in words."""
+    seconds: float
+    """Wall time spent on it."""
+
+    @property
+    def shown_value(self) -> str:
+        """The value with its unit, to be read."""
+        if self.unit == "B/s":
+            return format_bandwidth(self.value)
+        return format_seconds(self.value) if self.unit == "s" else f"{self.value:.3f}"
+
+    @property
+    def shown_spread(self) -> str:
+        """The spread as a percentage; a dash for a single repetition."""
+        return "-" if self.spread is None else f"{self.spread:.0%}"
+
+    @property
+    def shown_run(self) -> str:
+        """What was run, how often and on how much."""
+        often = "once" if self.repetitions == 1 else f"{self.repetitions} times"
+        return f"{self.command}; {often}{'' if self.size_bytes is None else f', {format_bytes(self.size_bytes)} each'}"
+
+
+class Found(NamedTuple):
+    """What one part of the probe comes back with."""
+
+    measurements: tuple[Measurement, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def value(self, name: str) -> float | None:
+        """The measurement of that name; None where it could not be made."""
+        return next((entry.value for entry in self.measurements if entry.name == name), None)
+
+    def joined(self, other: Found) -> Found:
+        """Both, this one first."""
+        return Found((*self.measurements, *other.measurements), (*self.warnings, *other.warnings))
+
+
+class Step(NamedTuple):
+    """How far a probe has come."""
+
+    done: int
+    """Parts that are done."""
+    of: int
+    doing: str
+    """What it does now."""
+
+
+@dataclass(frozen=True)
+class ProbeReport:
+    """A host, as measured."""
+
+    hardware: HardwareConfig
+    """The node, ready for ``predict``; numbers that were not measured are those of its preset."""
+    measurements: tuple[Measurement, ...]
+    scale_factors: Mapping[str, float]
+    """What predictions of this node use without any run: ``single_thread_score`` (an EPYC 9354 has 1.0), ``slowdown`` (single-thread time
+    relative to the reference's host) and, by field of the node, its numbers divided by those of that host."""
+    reference: str
+    """Name of the profile that ``scale_factors`` are relative to."""
+    warnings: tuple[str, ...]
+    seconds: float
+    """Wall time of the whole probe."""
+
+    def measurement(self, name: str) -> Measurement | None:
+        """The measurement of that name; None where it could not be made."""
+        return next((entry for entry in self.measurements if entry.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; keys as the attributes."""
+        return {
+            "hardware": self.hardware.model_dump(mode="json", exclude_none=True),
+            "measurements": [entry._asdict() for entry in self.measurements],
+            "scale_factors": dict(self.scale_factors),
+            "reference": self.reference,
+            "warnings": list(self.warnings),
+            "seconds": self.seconds,
+        }
+
+    def text(self) -> str:
+        """A few lines for people."""
+        lines = [
+            f"{entry.name:20s} {entry.shown_value:>12s}  spread {entry.shown_spread:>4s}  {entry.shown_run}"
+            for entry in self.measurements
+        ]
+        lines.append(f"relative to the host of profile {self.reference}, which predictions start from:")
+        lines += [f"  {name:26s} {factor:.3g}" for name, factor in self.scale_factors.items()]
+        lines += [f"note: {warning}" for warning in self.warnings]
+        return "\n".join([*lines, f"measured in {format_seconds(self.seconds)}"])
+
+
+def spread_of(values: Sequence[float]) -> float | None:
+    """(largest - smallest) / median; None for fewer than two values."""
+    return (max(values) - min(values)) / median(values) if len(values) > 1 else None
