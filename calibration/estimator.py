@@ -39,9 +39,10 @@ from startup_model.config.hardware import STORAGE_DEFAULTS, HardwareConfig
 from startup_model.config.model import ModelConfig
 from startup_model.config.versions import Version
 from startup_model.errors import ConfigError, ProfileError, StartupModelError
-from startup_model.model import ENOUGH_GROUPS, ProfileLike, as_profile, predict
+from startup_model.model import ProfileLike, as_profile, predict
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.pipelines import Step, find_pipeline, steps_of
+from startup_model.plan import ENOUGH_GROUPS
 from startup_model.profile import CoefficientValue, HeldOut, Host, Profile, Provenance, select_reference
 
 __all__ = [

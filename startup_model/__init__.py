@@ -19,17 +19,24 @@ __all__ = [
     "ProfileError",
     "StartupModelError",
     "StartupPrediction",
+    "Sweep",
     "UnknownNameError",
     "predict",
+    "sensitivity",
+    "sweep",
+    "what_if",
 ]
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from startup_model.comparison import sensitivity, what_if
     from startup_model.config.engine import EngineConfig
     from startup_model.config.hardware import HardwareConfig
     from startup_model.config.model import ModelConfig
     from startup_model.errors import ConfigError, InputFileError, ProfileError, StartupModelError, UnknownNameError
+    from startup_model.grid.result import Sweep
+    from startup_model.grid.sweep import sweep
     from startup_model.model import predict
     from startup_model.phases import Phase
     from startup_model.prediction import StartupPrediction
@@ -44,6 +51,10 @@ _HOMES = {
     "ProfileError": "errors",
     "StartupModelError": "errors",
     "UnknownNameError": "errors",
+    "Sweep": "grid.result",
+    "sweep": "grid.sweep",
+    "sensitivity": "comparison",
+    "what_if": "comparison",
     "predict": "model",
     "Phase": "phases",
     "StartupPrediction": "prediction",

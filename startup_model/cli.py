@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 from startup_model import __version__
-from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
+from startup_model.errors import ConfigError, StartupModelError
 from startup_model.factors import SAFETY_FACTOR
 
 if TYPE_CHECKING:
@@ -317,7 +317,9 @@ def _predict(request: _Request) -> tuple[StartupPrediction, tuple[str, ...]]:
 
 def _engine_and_node(request: _Request) -> tuple[EngineConfig, HardwareConfig]:
     """The engine with its options, and a node with as many accelerators as asked for, else as the engine needs."""
-    from startup_model.model import as_engine, as_hardware, is_path
+    from startup_model.changes import is_preset, with_accelerators
+    from startup_model.config.hardware import storage_changes
+    from startup_model.model import as_engine, as_hardware
 
     options = {
         "page_cache": request.page_cache,
@@ -328,28 +330,13 @@ def _engine_and_node(request: _Request) -> tuple[EngineConfig, HardwareConfig]:
     node: HardwareConfig = as_hardware(request.hardware)
     if request.nodes is not None:
         node = node.replace(nodes=request.nodes)
-    needed = -(-config.tp * config.pp * config.dp // node.nodes)
     if request.gpus is not None:
         node = node.replace(gpus=request.gpus)
-    elif not is_path(request.hardware) and not node.is_cpu_only and needed > node.gpus:
-        node = node.replace(gpus=needed)  # a preset names the accelerator, not how many there are
+    elif is_preset(request.hardware):
+        node = with_accelerators(node, config)
     if request.storage is not None:
-        node = node.replace(storage=node.storage.replace(**_storage_changes(request.storage)))
+        node = node.replace(storage=node.storage.replace(**storage_changes(request.storage, "--storage")))
     return config, node
-
-
-def _storage_changes(text: str) -> dict[str, Any]:
-    """``network_disk`` or ``network_disk=1.2 GB/s`` as fields of Storage. Raises ConfigError for another store or rate."""
-    from startup_model.config.hardware import STORAGE_TIERS
-
-    tier, given, bandwidth = (part.strip() for part in text.partition("="))
-    if tier not in STORAGE_TIERS:
-        raise UnknownNameError("--storage", tier, STORAGE_TIERS)
-    if not given:
-        return {"tier": tier}
-    if bandwidth.replace(".", "").isdigit():
-        raise ConfigError("--storage", text, "the bandwidth has no unit", f"write {tier}={bandwidth} GB/s, say")
-    return {"tier": tier, tier: bandwidth}
 
 
 # --- output ---------------------------------------------------------------------------------------------------------

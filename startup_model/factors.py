@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from startup_model.config.model import ModelConfig
 from startup_model.errors import ConfigError
+from startup_model.formula import Values
 
 __all__ = [
     "LAYER_COSTS",
@@ -77,7 +78,7 @@ def moe_sparsity(model: ModelConfig) -> float:
     return 1.0 - model.idle_expert_parameters / model.parameters
 
 
-def shared_bandwidth(bandwidth: float, concurrent_starts: int) -> float:
+def shared_bandwidth(bandwidth: Values, concurrent_starts: Values) -> Values:
     """Bandwidth [B/s] that one of ``concurrent_starts`` starts gets from storage that they share evenly."""
     return bandwidth / concurrent_starts
 

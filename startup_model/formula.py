@@ -11,9 +11,11 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-__all__ = ["Expression", "Values", "let", "maximum", "minimum"]
+__all__ = ["Expression", "FloatArray", "Values", "let", "maximum", "minimum"]
 
-Values = float | np.ndarray[Any, np.dtype[np.float64]]
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+
+Values = float | FloatArray
 """A number, or an array of numbers that broadcasts with the others."""
 
 _SUM, _PRODUCT, _ATOM = 1, 2, 3

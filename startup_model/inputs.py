@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from startup_model.config.engine import EngineConfig, ResolvedEngine
 from startup_model.config.hardware import CLUSTER_DEFAULTS, STORAGE_DEFAULTS, HardwareConfig
 from startup_model.config.model import ModelConfig
 from startup_model.factors import moe_sparsity, shared_bandwidth, weighted_layers
+from startup_model.formula import Values, minimum
 from startup_model.phases import Phase
 from startup_model.sizes.memory import MemoryBudget
 from startup_model.sizes.weights import WeightSizes
@@ -17,7 +19,11 @@ __all__ = [
     "BYTES_PER_VOCABULARY_ENTRY",
     "INPUT_MEANINGS",
     "HostNumbers",
+    "NodeNumbers",
+    "node_inputs",
+    "node_numbers",
     "physical_inputs",
+    "size_inputs",
     "skipped_phases",
     "variant_keys",
 ]
@@ -80,6 +86,28 @@ class HostNumbers(NamedTuple):
     device_flops: float
 
 
+class NodeNumbers(NamedTuple):
+    """The numbers of a node, what it does not give filled in: numbers, or arrays that broadcast."""
+
+    host_score: Values
+    """Single-thread score [1] of the profile's host."""
+    single_thread_score: Values
+    storage_bandwidth: Values
+    """Of the tier where the checkpoint lies [B/s]."""
+    network_bandwidth: Values
+    """What bounds that tier [B/s]; infinite for a local drive or where it is not given."""
+    concurrent_starts: Values
+    page_cache_bandwidth: Values
+    """To one device, by one process [B/s]."""
+    host_to_device_bandwidth: Values
+    memory_bandwidth: Values
+    device_flops: Values
+    provision_seconds: Values
+    image_bytes: Values
+    image_pull_bandwidth: Values
+    container_start_seconds: Values
+
+
 def physical_inputs(
     model: ModelConfig,
     hardware: HardwareConfig,
@@ -93,27 +121,33 @@ def physical_inputs(
 ) -> dict[str, float]:
     """Every input that a term can ask for, by name; units as in the glossary of ``startup_model.terms``.
 
-    ``same_host``: whether the storage of the profile's host may stand for what the node does not give. ``storage_bytes`` is 0 when the checkpoint is in the page cache (``page_cache="hot"`` or unknown, or a format that
-    reads nothing).
+    ``same_host``: whether the storage of the profile's host may stand for what the node does not give.
     """
-    storage = hardware.storage
-    cold = (
-        storage.cold_bandwidth or (getattr(host, storage.tier) if same_host else None) or STORAGE_DEFAULTS[storage.tier]
-    )
-    if storage.tier != "local_nvme" and hardware.network_bandwidth:
-        cold = min(cold, hardware.network_bandwidth)
+    sizes = size_inputs(model, hardware, engine, resolved, weights, memory)
+    return sizes | node_inputs(node_numbers(hardware, host, same_host=same_host), sizes["workers"])
+
+
+def size_inputs(
+    model: ModelConfig,
+    hardware: HardwareConfig,
+    engine: EngineConfig,
+    resolved: ResolvedEngine,
+    weights: WeightSizes,
+    memory: MemoryBudget,
+) -> dict[str, float]:
+    """The inputs that model, engine and memory decide: layers, bytes, captures, FLOP.
+
+    ``storage_bytes`` is 0 when the checkpoint is in the page cache (``page_cache="hot"`` or unknown, or a format that reads nothing).
+    """
     reads = resolved.load_format.reads_weights
     loaded = moe_sparsity(model) if engine.lazy_experts else 1.0
     layers = weighted_layers(model)
     share = -(-model.num_hidden_layers // engine.pp) / model.num_hidden_layers
     world = engine.tp * engine.pp * engine.dp
-    local = -(-world // hardware.nodes)
     # Weights are multiplied once a token: 2 FLOP a parameter.
     flop_per_token = 2.0 * model.active_parameters / (engine.tp * engine.pp)
-    score = hardware.cpu.score
     return {
-        "slowdown": host.single_thread_score / score if score else 1.0,
-        "workers": float(local),
+        "workers": float(-(-world // hardware.nodes)),
         "collectives": 1.0 if world > 1 else 0.0,
         "layers": model.num_hidden_layers * share,
         "trace_layers": layers.trace * share,
@@ -127,21 +161,61 @@ def physical_inputs(
         "passes": resolved.load_format.passes,
         "files": float(weights.files) if reads else 0.0,
         "overlap": resolved.load_format.overlap,
-        "storage_bandwidth": shared_bandwidth(cold, storage.concurrent_starts),
-        "page_cache_bandwidth": (storage.page_cache or host.page_cache) * min(local, PARALLEL_COPY_GAIN) / local,
-        "host_to_device_bandwidth": hardware.host_to_device_bandwidth or host.host_to_device,
-        "memory_bandwidth": hardware.gpu_memory_bandwidth,
-        "device_flops": hardware.gpu_flops or host.device_flops,
         "active_bytes": weights.active_bytes,
         "captures": float(resolved.captures.total),
         "estimate_captures": float(_estimate_captures(resolved)),
         "profile_flop": flop_per_token * resolved.max_num_batched_tokens,
         "prompt_flop": flop_per_token * PROMPT_TOKENS,
         "pool_bytes": memory.kv_cache,
-        "provision_seconds": _cluster(hardware, "provision_s"),
-        "image_bytes": _cluster(hardware, "image_bytes"),
-        "image_pull_bandwidth": _cluster(hardware, "image_pull_bandwidth"),
-        "container_start_seconds": _cluster(hardware, "container_start_s"),
+    }
+
+
+def node_numbers(hardware: HardwareConfig, host: HostNumbers, *, same_host: bool = True) -> NodeNumbers:
+    """The numbers of a node; what it does not give is taken from the profile's host, or from tables of defaults.
+
+    ``same_host``: whether the storage of the profile's host may stand for what the node does not give.
+    """
+    storage = hardware.storage
+    cold = (
+        storage.cold_bandwidth or (getattr(host, storage.tier) if same_host else None) or STORAGE_DEFAULTS[storage.tier]
+    )
+    network = hardware.network_bandwidth if storage.tier != "local_nvme" else None
+    return NodeNumbers(
+        host_score=host.single_thread_score,
+        single_thread_score=hardware.cpu.score or host.single_thread_score,
+        storage_bandwidth=cold,
+        network_bandwidth=network or math.inf,
+        concurrent_starts=float(storage.concurrent_starts),
+        page_cache_bandwidth=storage.page_cache or host.page_cache,
+        host_to_device_bandwidth=hardware.host_to_device_bandwidth or host.host_to_device,
+        memory_bandwidth=hardware.gpu_memory_bandwidth,
+        device_flops=hardware.gpu_flops or host.device_flops,
+        provision_seconds=_cluster(hardware, "provision_s"),
+        image_bytes=_cluster(hardware, "image_bytes"),
+        image_pull_bandwidth=_cluster(hardware, "image_pull_bandwidth"),
+        container_start_seconds=_cluster(hardware, "container_start_s"),
+    )
+
+
+def node_inputs(node: NodeNumbers, workers: Values) -> dict[str, Any]:
+    """The inputs that the numbers of a node decide: numbers, or arrays where the numbers are arrays.
+
+    slowdown = score of the profile's host / score; storage bandwidth = min(tier, network) / starts that share it; page-cache bandwidth = that of one
+    process x min(workers, 1.4) / workers.
+    """
+    return {
+        "slowdown": node.host_score / node.single_thread_score,
+        "storage_bandwidth": shared_bandwidth(
+            minimum(node.storage_bandwidth, node.network_bandwidth), node.concurrent_starts
+        ),
+        "page_cache_bandwidth": node.page_cache_bandwidth * minimum(workers, PARALLEL_COPY_GAIN) / workers,
+        "host_to_device_bandwidth": node.host_to_device_bandwidth,
+        "memory_bandwidth": node.memory_bandwidth,
+        "device_flops": node.device_flops,
+        "provision_seconds": node.provision_seconds,
+        "image_bytes": node.image_bytes,
+        "image_pull_bandwidth": node.image_pull_bandwidth,
+        "container_start_seconds": node.container_start_seconds,
     }
 
 

@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from startup_model.config.engine import DEFAULT_VERSIONS, EngineConfig, ResolvedEngine
-from startup_model.config.hardware import UNKNOWN_CPU, HardwareConfig
+from startup_model.config.engine import DEFAULT_VERSIONS, EngineConfig
+from startup_model.config.hardware import HardwareConfig
 from startup_model.config.model import ModelConfig
-from startup_model.errors import ConfigError, InputFileError, UnknownNameError, one_line
+from startup_model.errors import ConfigError, InputFileError, UnknownNameError
 from startup_model.factors import SAFETY_FACTOR, check_safety_factor
 from startup_model.files import is_file, is_folder
-from startup_model.inputs import physical_inputs, skipped_phases, variant_keys
-from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
-from startup_model.pipelines import Overlap, Pipeline, Step, find_pipeline, run_pipeline, steps_of
-from startup_model.prediction import Context, PhasePrediction, Spread, StartupPrediction, TermCall
-from startup_model.profile import CoefficientValue, Profile, Selection, judge_profile, reference_names, select_reference
-from startup_model.sizes.memory import find_remedies, memory_budget
-from startup_model.sizes.weights import weight_sizes
-from startup_model.terms import Term
+from startup_model.phases import Phase
+from startup_model.pipelines import Overlap, Step, run_pipeline
+from startup_model.plan import SEGMENTS, UNKNOWN_HOST_SPREAD, Plan, describe, make_plan
+from startup_model.prediction import Context, PhasePrediction, Spread, Start, StartupPrediction, TermCall
+from startup_model.profile import Profile, reference_names
 from startup_model.uncertainty import check_level
-from startup_model.warnings import (
-    domain_warnings,
-    flag_warnings,
-    host_warnings,
-    memory_warnings,
-    state_warnings,
-    version_warnings,
-)
 
-__all__ = ["Plan", "as_engine", "as_hardware", "as_model", "as_profile", "is_path", "make_plan", "predict"]
+__all__ = [
+    "EngineLike",
+    "HardwareLike",
+    "ModelLike",
+    "ProfileLike",
+    "as_engine",
+    "as_hardware",
+    "as_model",
+    "as_profile",
+    "as_start",
+    "check_include",
+    "is_path",
+    "predict",
+]
 
 ModelLike = ModelConfig | Mapping[str, Any] | str | Path
 HardwareLike = HardwareConfig | Mapping[str, Any] | str | Path
@@ -43,47 +44,7 @@ ProfileLike = Profile | str | Path
 HUB_PREFIX = "hub:"
 """In front of an id: read the model from a hub; without it nothing is ever asked of the network."""
 
-SEGMENTS = (*BEFORE_ENGINE, *AFTER_READY)
-"""Phases outside the time to ready, which are added on request."""
-
-UNKNOWN_HOST_SPREAD = 0.25
-"""Standard deviation of the logarithm of a phase on a host that no profile stands for: published hosts differ by 10-45 %."""
-
-UNLIKE_SPREAD = 0.5
-"""The same for the whole start on another engine or another kind of device than the profile's: a factor of two is usual."""
-
-ENOUGH_GROUPS = 9
-"""Held-out groups from which their errors alone make an interval: a one-sided 90 % bound needs nine."""
-
-WORTH_A_WORD = 0.05
-"""Relative deviation of a phase, from coefficients that no run has touched, that the words of the interval name."""
-
-UNTESTED_SPREAD = 0.25
-"""The same for the whole start where a profile holds no errors of held-out groups."""
-
 _SEGMENT_PHASES = frozenset(SEGMENTS)
-
-
-class Plan(NamedTuple):
-    """Everything about a start that does not depend on what is asked of the prediction. Built once for equal configurations."""
-
-    pipeline: Pipeline
-    overlaps: bool
-    calls: tuple[tuple[Phase, tuple[TermCall, ...], float], ...]
-    """Phases of the time to ready in order, with their terms (none where flags switch the phase off) and the standard
-    deviation of the logarithm of their time, which all phases share."""
-    segment_calls: Mapping[Phase, tuple[TermCall, ...]]
-    """The same for the segments outside the time to ready."""
-    cold_extra_s: float
-    """What the cold states would add where the state of a cache is unknown; else 0."""
-    common_spread: float
-    """Standard deviation of the logarithm of the total, independent of the phases'."""
-    degrees: int
-    """Degrees of freedom of the phases' spreads."""
-    inputs: Mapping[str, float]
-    resolved: ResolvedEngine
-    profile: Profile
-    context: Context
 
 
 def predict(
@@ -112,26 +73,23 @@ def predict(
     InputFileError or ProfileError with one line that names field, value and remedy; nothing else is raised for any
     input.
     """
-    model = as_model(model_cfg)
-    hardware = as_hardware(hw_cfg)
-    engine = as_engine(engine_cfg)
-    if engine_options:
-        engine = engine.replace(**engine_options)
+    start = as_start(model_cfg, hw_cfg, engine_cfg, profile, engine_options)
     level = check_level(level)
     safety = check_safety_factor(safety_factor)
-    plan = make_plan(model, hardware, engine, as_profile(profile))
+    prepared = _prepare(start)
+    plan = prepared.plan
 
     phases: dict[Phase, PhasePrediction] = {}
     total = spread = 0.0
-    if plan.overlaps:
+    if prepared.overlaps:
         timings = run_pipeline(plan.pipeline, _step_seconds(plan))
-        for phase, calls, phase_spread in plan.calls:
+        for phase, calls, phase_spread in prepared.rows:
             seconds, elapsed = (float(value) for value in timings.get(phase, (0.0, 0.0)))
             phases[phase] = PhasePrediction(phase, seconds, elapsed, calls, phase_spread)
             total += seconds
             spread += seconds * phase_spread
     else:
-        for phase, calls, phase_spread in plan.calls:
+        for phase, calls, phase_spread in prepared.rows:
             seconds = 0.0
             for function, inputs, coefficients, scale, *_ in calls:
                 seconds += function(*inputs, **coefficients) * scale
@@ -139,32 +97,66 @@ def predict(
             total += seconds
             spread += seconds * phase_spread
     if include:
-        total, spread = _add_segments(include, plan, phases, total, spread)
+        total, spread = _add_segments(check_include(include), prepared, phases, total, spread)
     scatter = Spread(spread / total if total else 0.0, plan.degrees, plan.common_spread)
     factor = scatter.factor((1.0 + level) / 2.0)
-    slowest = total + plan.cold_extra_s
+    slowest = total + prepared.cold_extra_s
     interval = (total / factor, slowest * factor)
     return StartupPrediction(
-        total, MappingProxyType(phases), interval, level, safety * slowest, safety, slowest, scatter, plan.context
+        total, MappingProxyType(phases), interval, level, safety * slowest, safety, slowest, scatter, prepared.context
     )
 
 
-def _add_segments(
-    include: Iterable[str], plan: Plan, phases: dict[Phase, PhasePrediction], total: float, spread: float
-) -> tuple[float, float]:
-    """Put the segments that were asked for among the phases, in order; the new total and spread. Raises UnknownNameError."""
-    names = (include,) if isinstance(include, str) else include
-    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+class _Prepared(NamedTuple):
+    """What a call of ``predict`` starts from, built once for equal starts."""
+
+    plan: Plan
+    rows: tuple[tuple[Phase, tuple[TermCall, ...], float], ...]
+    """Phases of the time to ready in order, their terms, and the standard deviation of the logarithm of their time."""
+    overlaps: bool
+    cold_extra_s: float
+    context: Context
+
+
+@lru_cache(maxsize=2048)
+def _prepare(start: Start) -> _Prepared:
+    plan = make_plan(start)
+    return _Prepared(
+        plan=plan,
+        rows=tuple((phase, calls, plan.spread_of(phase)) for phase, calls in plan.calls.items()),
+        overlaps=any(isinstance(part, Overlap) for part in plan.pipeline.parts),
+        cold_extra_s=sum(plan.cold_extras().values()),
+        context=describe(plan),
+    )
+
+
+def _step_seconds(plan: Plan) -> Callable[[Step], float | None]:
+    """Time of the steps of a plan by step; None for those that flags or the request leave out."""
+    by_step = {(phase, call.term.name): call.seconds() for phase, calls in plan.calls.items() for call in calls}
+    return lambda step: by_step.get((step.phase, step.term.name))
+
+
+def check_include(include: Iterable[str]) -> tuple[Phase, ...]:
+    """Segments to add, each once. Raises ConfigError for what is no list, UnknownNameError for a name that is no segment."""
+    names = (include,) if isinstance(include, str) else tuple(include) if isinstance(include, Iterable) else None
+    if names is None or not all(isinstance(name, str) for name in names):
         raise ConfigError("include", include, "it should be a list of names", f"known: {', '.join(SEGMENTS)}")
     for name in names:
         if name not in _SEGMENT_PHASES:
             raise UnknownNameError("include", str(name), [phase.value for phase in SEGMENTS])
-        phase = Phase(name)
-        if phase not in phases:
-            seconds = plan.context.segments[phase]
-            phases[phase] = PhasePrediction(phase, seconds, seconds, plan.segment_calls[phase], UNKNOWN_HOST_SPREAD)
-            total += seconds
-            spread += seconds * UNKNOWN_HOST_SPREAD
+    return tuple(dict.fromkeys(Phase(name) for name in names))
+
+
+def _add_segments(
+    include: Iterable[Phase], prepared: _Prepared, phases: dict[Phase, PhasePrediction], total: float, spread: float
+) -> tuple[float, float]:
+    """Put the segments that were asked for among the phases, in order; the new total and spread."""
+    for phase in include:
+        seconds = prepared.context.segments[phase]
+        calls = prepared.plan.segment_calls[phase]
+        phases[phase] = PhasePrediction(phase, seconds, seconds, calls, UNKNOWN_HOST_SPREAD)
+        total += seconds
+        spread += seconds * UNKNOWN_HOST_SPREAD
     ordered = {phase: phases[phase] for phase in Phase if phase in phases}
     phases.clear()
     phases.update(ordered)
@@ -245,203 +237,15 @@ def _default_engine() -> EngineConfig:
     return EngineConfig()
 
 
-# --- the plan -----------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=2048)
-def make_plan(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, profile: Profile | None) -> Plan:
-    """Sizes, inputs, coefficients and warnings of one start. Raises ConfigError."""
-    resolved = engine.resolve(
-        model,
-        hardware,
-        (profile.runs_version or profile.engine_version) if profile and profile.engine == engine.engine else None,
-    )
-    selection = (
-        judge_profile(profile, hardware)
-        if profile is not None
-        else select_reference(engine.engine, resolved.generation, resolved.version, hardware)
-    )
-    used = selection.profile
-    stands = _stands_for(selection, hardware)
-    weights = weight_sizes(model, engine, hardware, resolved.dtype_bytes)
-    memory = memory_budget(model, hardware, engine, resolved, weights)
-    if not memory.fits:
-        memory = memory._replace(remedies=find_remedies(model, hardware, engine, resolved.version_text))
-    inputs = physical_inputs(model, hardware, engine, resolved, weights, memory, used.host.numbers, same_host=stands)
-    effect = used.effect_of(resolved.version, resolved.generation) if used.engine == engine.engine else None
-    known = used.model_effects.get(model.structure, {})
-    scales = (
-        dict(known)
-        if effect is None
-        else {phase: effect.scales.get(phase, 1.0) * known.get(phase, 1.0) for phase in {**effect.scales, **known}}
-    )
-    keys = variant_keys(engine, resolved, model)
-    skipped = skipped_phases(resolved)
-    pipeline = find_pipeline(resolved.generation, resolved.version)
-
-    calls: dict[Phase, tuple[TermCall, ...]] = {}
-    for step in steps_of(pipeline):
-        call = () if step.phase in skipped else (_call(step, used, inputs, keys, scales.get(step.phase.value, 1.0)),)
-        calls[step.phase] = (*calls.get(step.phase, ()), *call)
-    segment_calls = {phase: calls.pop(phase) for phase in SEGMENTS if phase in calls}
-    extras = _cold_extras(engine, used, calls, inputs, keys)
-    spreads, common, degrees, source = _spreads(selection, engine, resolved, hardware, calls, stands=stands)
-    return Plan(
-        pipeline=pipeline,
-        overlaps=any(isinstance(part, Overlap) for part in pipeline.parts),
-        calls=tuple((phase, phase_calls, spreads[phase]) for phase, phase_calls in calls.items()),
-        segment_calls=MappingProxyType(segment_calls),
-        cold_extra_s=sum(extras.values()),
-        common_spread=common,
-        degrees=degrees,
-        inputs=MappingProxyType(inputs),
-        resolved=resolved,
-        profile=used,
-        context=Context(
-            model_name=one_line(model.name, 200),
-            hardware_name=_node_name(hardware),
-            engine_name=f"{resolved.engine} {resolved.version_text.removeprefix('v')}",
-            pipeline_name=pipeline.name,
-            memory=memory,
-            calibrated=used.kind == "calibrated" and stands and used.engine == engine.engine,
-            interval_source=source,
-            warnings=(
-                *memory_warnings(memory),
-                *model.assumptions,
-                *state_warnings(extras, inputs, hardware),
-                *host_warnings(selection, hardware, engine),
-                *version_warnings(used, engine, resolved, effect),
-                *flag_warnings(model, engine, resolved, hardware),
-                *domain_warnings(used, model, inputs, skipped),
-            ),
-            segments=MappingProxyType(
-                {phase: sum(c.seconds() for c in found) for phase, found in segment_calls.items()}
-            ),
-            profile_name=used.name,
-            profile_reason=selection.reason,
-            inputs=MappingProxyType(inputs),
-        ),
-    )
-
-
-def _stands_for(selection: Selection, hardware: HardwareConfig) -> bool:
-    """Whether the profile's host stands for the node: the same accelerator, and a processor that is the same or not named."""
-    return selection.same_gpu and (selection.same_cpu or hardware.cpu.model == UNKNOWN_CPU)
-
-
-def _node_name(hardware: HardwareConfig) -> str:
-    """The node in words: how many of which."""
-    each = f"{hardware.gpus} x {hardware.name}" if hardware.gpus > 1 else hardware.name
-    return one_line(f"{hardware.nodes} nodes of {each}" if hardware.nodes > 1 else each, 200)
-
-
-def _call(step: Step, profile: Profile, inputs: Mapping[str, float], keys: tuple[str, ...], scale: float) -> TermCall:
-    """The call of one step: inputs by name, coefficients of the first variant that the profile has."""
-    term = step.term
-    arguments = tuple(inputs[name] for name in term.inputs)
-    if not term.coefficients:
-        return TermCall(term.function, arguments, {}, scale, term, "given", "assumed")
-    variant = profile.variant(term.set_name, keys)
-    values = profile.values[term.set_name][variant]
-    coefficients = {name: values[name] for name in term.coefficients}
-    source = _source(term, arguments, coefficients, profile.coefficients[term.set_name][variant])
-    return TermCall(term.function, arguments, coefficients, scale, term, variant, source)
-
-
-def _source(
-    term: Term, arguments: tuple[float, ...], coefficients: Mapping[str, float], entries: Mapping[str, CoefficientValue]
-) -> str:
-    """Where the coefficients come from that matter here: those without which the term gives something else."""
-    whole = term.function(*arguments, **coefficients)
-    matter = [
-        name
-        for name, value in coefficients.items()
-        if value and term.function(*arguments, **{**coefficients, name: 0.0}) != whole
-    ]
-    return " + ".join(dict.fromkeys(entries[name].source for name in matter or coefficients))
-
-
-def _cold_extras(
-    engine: EngineConfig,
-    profile: Profile,
-    calls: Mapping[Phase, tuple[TermCall, ...]],
-    inputs: Mapping[str, float],
-    keys: tuple[str, ...],
-) -> dict[str, float]:
-    """Cache of unknown state -> seconds that its cold state would add."""
-    extras = {}
-    if engine.page_cache == "unknown" and calls.get(Phase.WEIGHT_LOAD):
-        load = calls[Phase.WEIGHT_LOAD][0]
-        cold_inputs = tuple(inputs["node_bytes" if name == "storage_bytes" else name] for name in load.term.inputs)
-        extras["page_cache"] = load._replace(inputs=cold_inputs).seconds() - load.seconds()
-    if engine.compile_cache == "unknown" and calls.get(Phase.GRAPH_COMPILE):
-        warm = calls[Phase.GRAPH_COMPILE][0]
-        cold = _call(Step(Phase.GRAPH_COMPILE, warm.term), profile, inputs, ("compile_cache=cold", *keys), warm.scale)
-        extras["compile_cache"] = max(0.0, cold.seconds() - warm.seconds())
-    return extras
-
-
-def _step_seconds(plan: Plan) -> Callable[[Step], float | None]:
-    """Time of the steps of a plan by step; None for those that flags or the request leave out."""
-    by_step = {(phase, call.term.name): call.seconds() for phase, calls, _ in plan.calls for call in calls}
-    return lambda step: by_step.get((step.phase, step.term.name))
-
-
-def _untouched(phase: Phase, calls: Iterable[TermCall], profile: Profile) -> float:
-    """Relative deviation of a phase from coefficients that no run of a calibrated host has touched: share × deviation of each."""
-    usual = max(profile.transfer_spread.get(phase.value, 0.0), UNKNOWN_HOST_SPREAD)
-    total = unknown = 0.0
-    for call in calls:
-        total += call.seconds()
-        entries = profile.coefficients.get(call.term.set_name, {}).get(call.variant, {})
-        for name, entry in entries.items():
-            if entry.source != "fitted" and entry.value > 0 and name in call.coefficients:
-                alone = dict.fromkeys(call.coefficients, 0.0) | {name: call.coefficients[name]}
-                share = call.function(*call.inputs, **alone) * call.scale
-                unknown += share * max(usual, (entry.std_error or 0.0) / entry.value)
-    return unknown / total if total > 0 else 0.0
-
-
-def _spreads(
-    selection: Selection,
-    engine: EngineConfig,
-    resolved: ResolvedEngine,
-    hardware: HardwareConfig,
-    phases: Mapping[Phase, Sequence[TermCall]],
-    *,
-    stands: bool,
-) -> tuple[dict[Phase, float], float, int, str]:
-    """Standard deviations of the logarithm: by phase (common to all) and of the total (independent); degrees of freedom; words."""
-    profile = selection.profile
-    errors = [math.log1p(error) for error in profile.held_out.errors.values()]
-    common = math.sqrt(sum(error**2 for error in errors) / len(errors)) if errors else UNTESTED_SPREAD
-    words = [f"errors of {len(errors)} held-out groups (by {profile.held_out.by})" if errors else "no held-out groups"]
-    if profile.kind == "calibrated" and stands:
-        by_phase = {phase: _untouched(phase, calls, profile) for phase, calls in phases.items()}
-        degrees = profile.transfer_hosts - 1
-        if len(errors) < ENOUGH_GROUPS and profile.one_run_spread:
-            common = max(common if errors else 0.0, profile.one_run_spread / math.sqrt(max(len(errors), 1)))
-            words = [f"error of hosts that few runs calibrated, {max(len(errors), 1)} model(s) here"]
-        if borrowed := [phase.value for phase, spread in by_phase.items() if spread > WORTH_A_WORD]:
-            words.append(f"no run of the host shows {', '.join(borrowed)} as asked")
-    elif selection.same_host:
-        by_phase, degrees = (
-            {phase: profile.session_spread.get(phase.value, 0.0) for phase in phases},
-            profile.sessions - 1,
-        )
-        words.append(f"spread between {profile.sessions} sessions on the host")
-    else:
-        by_phase = {phase: max(profile.transfer_spread.get(phase.value, 0.0), UNKNOWN_HOST_SPREAD) for phase in phases}
-        degrees = profile.transfer_hosts - 1
-        words.append(f"spread between {profile.transfer_hosts} reference hosts")
-    if profile.engine != engine.engine:
-        common = math.hypot(common, UNLIKE_SPREAD)
-        words.append("spread between engines")
-    elif not profile.was_measured_at(resolved.version, resolved.generation):
-        common = math.hypot(common, profile.version_spread)
-        words.append("spread between engine versions")
-    if hardware.platform != profile.host.platform:
-        common = math.hypot(common, UNLIKE_SPREAD)
-        words.append("spread between kinds of devices")
-    calibration = "calibrated" if profile.kind == "calibrated" and stands else "not calibrated"
-    return by_phase, common, max(degrees, 1), f"{calibration}: {', '.join(words)}"
+def as_start(
+    model_cfg: ModelLike,
+    hw_cfg: HardwareLike,
+    engine_cfg: EngineLike | None = None,
+    profile: ProfileLike | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+) -> Start:
+    """The parts of a start from whatever ``predict`` accepts. Raises ConfigError, InputFileError or ProfileError."""
+    engine = as_engine(engine_cfg)
+    if engine_options:
+        engine = engine.replace(**engine_options)
+    return Start(as_model(model_cfg), as_hardware(hw_cfg), engine, as_profile(profile))

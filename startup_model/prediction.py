@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from startup_model.config.engine import EngineConfig
+from startup_model.config.hardware import HardwareConfig
+from startup_model.config.model import ModelConfig
 from startup_model.errors import UnknownNameError
 from startup_model.inputs import INPUT_MEANINGS
 from startup_model.phases import ROLLUPS, Phase, roll_up
+from startup_model.profile import Profile
 from startup_model.sizes.memory import MemoryBudget
 from startup_model.terms import Term
-from startup_model.uncertainty import check_probability, student_quantile
+from startup_model.uncertainty import check_probability, spread_factor, student_quantile
 from startup_model.units import format_bytes, format_seconds
 
-__all__ = ["Context", "PhasePrediction", "Spread", "StartupPrediction", "TermCall"]
+__all__ = ["Context", "PhasePrediction", "Spread", "Start", "StartupPrediction", "TermCall"]
 
 
 PHASE_SCATTER = 0.15
@@ -35,10 +39,20 @@ class TermCall(NamedTuple):
     variant: str
     source: str
     """fitted, fixed, borrowed or assumed; several joined by +."""
+    doubts: Mapping[str, float] = MappingProxyType({})
+    """Coefficient that no run of a calibrated host has touched -> its relative standard deviation."""
 
     def seconds(self) -> float:
         """The time of the step."""
         return self.function(*self.inputs, **self.coefficients) * self.scale
+
+    def doubted_seconds(self) -> float:
+        """Seconds that coefficients in doubt may add or take: the sum of deviation x the term with that coefficient alone."""
+        zero = dict.fromkeys(self.coefficients, 0.0)
+        return self.scale * sum(
+            self.function(*self.inputs, **(zero | {name: self.coefficients[name]})) * deviation
+            for name, deviation in self.doubts.items()
+        )
 
     def formula(self) -> str:
         """The formula with names."""
@@ -88,13 +102,22 @@ class Spread(NamedTuple):
     def factor(self, probability: float) -> float:
         """exp of the quantile of the logarithm."""
         host = student_quantile(probability, self.degrees) * self.host
-        own = student_quantile(probability, 0) * self.own
-        return math.exp(math.copysign(math.hypot(host, own), probability - 0.5))
+        return float(spread_factor(host, student_quantile(probability, 0) * self.own, probability))
+
+
+class Start(NamedTuple):
+    """Everything that a start is made of; ``predict(*start[:3], profile=start.profile)``."""
+
+    model: ModelConfig
+    hardware: HardwareConfig
+    engine: EngineConfig
+    profile: Profile | None = None
 
 
 class Context(NamedTuple):
     """What all predictions of one start share."""
 
+    start: Start
     model_name: str
     hardware_name: str
     engine_name: str
@@ -103,6 +126,8 @@ class Context(NamedTuple):
     calibrated: bool
     interval_source: str
     warnings: tuple[str, ...]
+    extrapolated: tuple[str, ...]
+    """Of these, what lies outside the runs of the profile."""
     segments: Mapping[Phase, float]
     profile_name: str
     profile_reason: str

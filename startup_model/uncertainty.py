@@ -6,9 +6,12 @@ import math
 from functools import lru_cache
 from statistics import NormalDist
 
-from startup_model.errors import ConfigError
+import numpy as np
 
-__all__ = ["check_level", "check_probability", "student_quantile"]
+from startup_model.errors import ConfigError
+from startup_model.formula import Values
+
+__all__ = ["check_level", "check_probability", "spread_factor", "student_quantile"]
 
 
 LARGEST_LEVEL = 0.999
@@ -61,3 +64,14 @@ def student_quantile(probability: float, degrees: int) -> float:
     g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     g4 = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
     return z + g1 / n + g2 / n**2 + g3 / n**3 + g4 / n**4
+
+
+def spread_factor(shared: Values, own: Values, probability: float) -> Values:
+    """exp(± √(shared² + own²)): the factor on a time at a probability, + above one half.
+
+    shared, own [1]: quantiles, at that probability, of the two independent parts of its logarithm; numbers or arrays.
+    """
+    if isinstance(shared, np.ndarray) or isinstance(own, np.ndarray):
+        factor: Values = np.exp(np.copysign(np.hypot(shared, own), probability - 0.5))
+        return factor
+    return math.exp(math.copysign(math.hypot(shared, own), probability - 0.5))

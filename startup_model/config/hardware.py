@@ -27,6 +27,7 @@ __all__ = [
     "Storage",
     "StorageTier",
     "preset_names",
+    "storage_changes",
 ]
 
 StorageTier = Literal["local_nvme", "network_disk", "object_store"]
@@ -209,6 +210,18 @@ class HardwareConfig(FrozenModel):
                 "preset", name, "it should be the name of a preset", f"known: {', '.join(preset_names())}"
             )
         return cls.preset(name, **{str(key): value for key, value in fields.items()})
+
+
+def storage_changes(text: str, where: str = "storage") -> dict[str, Any]:
+    """``network_disk`` or ``network_disk=1.2 GB/s`` as fields of Storage. Raises ConfigError for another store or rate."""
+    tier, given, bandwidth = (part.strip() for part in text.partition("="))
+    if tier not in STORAGE_TIERS:
+        raise UnknownNameError(where, tier, STORAGE_TIERS)
+    if not given:
+        return {"tier": tier}
+    if bandwidth.replace(".", "").isdigit():
+        raise ConfigError(where, text, "the bandwidth has no unit", f"write {tier}={bandwidth} GB/s, say")
+    return {"tier": tier, tier: bandwidth}
 
 
 def preset_names() -> tuple[str, ...]:

@@ -1,0 +1,128 @@
+"""Changes to a start by dotted names: ``hardware.storage.cold_bandwidth``, ``engine.tp``, ``model``; for sweeps and what-if questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from startup_model.base import FrozenModel
+from startup_model.config.engine import EngineConfig
+from startup_model.config.hardware import Cpu, HardwareConfig, Storage, storage_changes
+from startup_model.config.model import ModelConfig
+from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
+from startup_model.model import as_engine, as_hardware, as_model, as_profile, is_path
+from startup_model.prediction import Start
+from startup_model.units import format_bandwidth
+
+__all__ = [
+    "PARTS",
+    "TIER_BANDWIDTH",
+    "apply_changes",
+    "changed_start",
+    "check_name",
+    "field_names",
+    "is_preset",
+    "label_of",
+    "with_accelerators",
+]
+
+PARTS = ("model", "hardware", "engine", "profile")
+"""What a start is made of; each can be changed as a whole, the first three field by field as well."""
+
+_READERS = {"model": as_model, "hardware": as_hardware, "engine": as_engine, "profile": as_profile}
+_CONFIGS: Mapping[str, type[FrozenModel]] = {
+    "model": ModelConfig,
+    "hardware": HardwareConfig,
+    "hardware.storage": Storage,
+    "hardware.cpu": Cpu,
+    "engine": EngineConfig,
+}
+TIER_BANDWIDTH = "hardware.storage.cold_bandwidth"
+"""The bandwidth of whatever tier the checkpoint lies on."""
+
+
+@lru_cache(maxsize=1)
+def field_names() -> tuple[str, ...]:
+    """Every name that can be changed: the parts, their fields, and the fields of storage and processor."""
+    fields = (f"{prefix}.{field}" for prefix, config in _CONFIGS.items() for field in config.model_fields)
+    return (*PARTS, *fields, TIER_BANDWIDTH)
+
+
+def check_name(name: object, where: str) -> str:
+    """The name when it can be changed. Raises ConfigError, or UnknownNameError with the nearest known name."""
+    if not isinstance(name, str):
+        raise ConfigError(where, name, "it should be a dotted name", "such as 'hardware.storage.cold_bandwidth'")
+    if name not in field_names():
+        alone = [known for known in field_names() if known.rsplit(".", 1)[-1] == name]
+        if len(alone) == 1:
+            raise ConfigError(where, name, "no such field", f"did you mean {alone[0]!r}?")
+        raise UnknownNameError(where, name, field_names())
+    return name
+
+
+def apply_changes(start: Start, changes: Mapping[str, Any]) -> Start:
+    """The start with the named fields changed, whole parts first, then field by field; each value is checked like a new one.
+
+    Raises ConfigError and its kinds.
+    """
+    parts: dict[str, Any] = dict(zip(PARTS, start, strict=True))
+    for name in sorted(changes, key=lambda name: name.count(".")):
+        part, _, field = check_name(name, "changes").partition(".")
+        parts[part] = _replaced(parts[part], name, field, changes[name]) if field else _READERS[part](changes[name])
+    return Start(**parts)
+
+
+def changed_start(start: Start, changes: Mapping[str, Any]) -> Start:
+    """``apply_changes``, and a node that is named by its preset gets as many accelerators as the engine needs."""
+    changed = apply_changes(start, changes)
+    if is_preset(changes.get("hardware")):
+        changed = changed._replace(hardware=with_accelerators(changed.hardware, changed.engine))
+    return changed
+
+
+def with_accelerators(node: HardwareConfig, engine: EngineConfig) -> HardwareConfig:
+    """The node with as many accelerators as the engine's ranks need: a preset names the accelerator, not how many there are."""
+    needed = -(-engine.tp * engine.pp * engine.dp // node.nodes)
+    return node.replace(gpus=needed) if not node.is_cpu_only and needed > node.gpus else node
+
+
+def is_preset(value: object) -> bool:
+    """Whether a node is given by the name of its accelerator."""
+    return isinstance(value, str) and not is_path(value)
+
+
+def _replaced(config: Any, name: str, field: str, value: Any) -> Any:
+    """A configuration with one field changed, at any depth. Raises ConfigError that names the whole path."""
+    head, _, rest = field.partition(".")
+    if rest:
+        return config.replace(**{head: _replaced(getattr(config, head), name, rest, value)})
+    if name == TIER_BANDWIDTH:
+        head = config.tier
+    if name == "hardware.storage" and isinstance(value, str):
+        value = config.storage.replace(**storage_changes(value, name))
+    try:
+        return config.replace(**{head: value})
+    except ConfigError as error:
+        field = error.field if "." in error.field else name
+        raise ConfigError(field, error.value, error.problem, error.remedy) from None
+    except StartupModelError as error:
+        raise ConfigError(name, value, str(error)) from None
+
+
+def label_of(value: Any) -> Any:
+    """What stands for a value in tables and axes: itself when it is a text, a number or nothing, else its name."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Storage):
+        rate = value.cold_bandwidth
+        return f"{value.tier}={format_bandwidth(rate)}" if rate else value.tier
+    if isinstance(value, Mapping):
+        name = value.get("name")
+        return name if isinstance(name, str) else ", ".join(f"{key}={label_of(item)}" for key, item in value.items())
+    if isinstance(value, EngineConfig):
+        changed = {key: getattr(value, key) for key in sorted(value.model_fields_set) if key != "unused_flags"}
+        return ", ".join(f"{key}={label_of(item)}" for key, item in changed.items()) or value.engine
+    if isinstance(value, list | tuple):
+        return " ".join(str(label_of(item)) for item in value)
+    return str(getattr(value, "name", value))

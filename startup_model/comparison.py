@@ -1,0 +1,303 @@
+"""Questions about one start: what if something changed, and what should the money go to?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from startup_model.changes import changed_start, check_name, field_names, label_of
+from startup_model.errors import MISSING, ConfigError, StartupModelError
+from startup_model.model import as_start, predict
+from startup_model.phases import Phase
+from startup_model.plan import Plan, make_plan
+from startup_model.prediction import Start, StartupPrediction
+from startup_model.units import format_bandwidth, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Comparison", "Gain", "Sensitivity", "sensitivity", "what_if"]
+
+BASE = "base"
+"""Name of the start that changes are compared with."""
+
+LARGEST_COMPARISON = 1000
+"""Starts beside each other in one comparison."""
+
+WORTH_A_LINE = 0.005
+"""Seconds from which a change is listed."""
+
+STEP = 0.1
+"""Relative change of a number whose worth is asked for."""
+
+BaseLike = StartupPrediction | Start | Mapping[str, Any] | Sequence[Any]
+
+
+# --- what if ------------------------------------------------------------------------------------------------------------
+
+
+class Comparison(NamedTuple):
+    """Starts side by side, the base first."""
+
+    predictions: Mapping[str, StartupPrediction]
+    """Label -> prediction."""
+    changes: Mapping[str, Mapping[str, Any]]
+    """Label -> what is changed against the base, by dotted name."""
+
+    @property
+    def phases(self) -> dict[str, dict[str, float]]:
+        """Phase -> (label -> seconds); 0 where a start does not have the phase, phases that no start has left out."""
+        names = [
+            p for p in Phase if any(p in one.phases and one.phases[p].elapsed_s for one in self.predictions.values())
+        ]
+        return {
+            phase.value: {
+                label: p.phases[phase].seconds if phase in p.phases else 0.0 for label, p in self.predictions.items()
+            }
+            for phase in names
+        }
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Label -> total in seconds."""
+        return {label: prediction.total_s for label, prediction in self.predictions.items()}
+
+    @property
+    def saved_s(self) -> Mapping[str, float]:
+        """Label -> seconds less than the base."""
+        return {label: self.predictions[BASE].total_s - total for label, total in self.totals.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            label: {
+                "changes": {name: label_of(value) for name, value in self.changes[label].items()},
+                "total_s": prediction.total_s,
+                "saved_s": self.saved_s[label],
+                "interval": list(prediction.interval),
+                "starts": prediction.memory.fits,
+                "phases": {phase: by_label[label] for phase, by_label in self.phases.items()},
+            }
+            for label, prediction in self.predictions.items()
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Phases as rows and starts as columns, the totals last. Raises ConfigError when pandas is not installed."""
+        try:
+            import pandas as pd
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "pandas", MISSING, "it is not installed", "pip install 'startup-model[notebook]'"
+            ) from None
+        return pd.DataFrame(self.phases | {"total": self.totals}).T
+
+    def text(self) -> str:
+        """A table: a line a phase, a column a start."""
+        labels = list(self.predictions)
+        width = max(12, *(len(label) for label in labels)) + 2
+        lines = [" " * 22 + "".join(label.rjust(width) for label in labels)]
+        for name, row in (self.phases | {"total": self.totals}).items():
+            lines.append(name.ljust(22) + "".join(f"{row[label]:.2f}".rjust(width) for label in labels))
+        if short := [label for label, prediction in self.predictions.items() if not prediction.memory.fits]:
+            lines.append(f"does not start: {', '.join(short)}")
+        return "\n".join(lines)
+
+
+def what_if(base: BaseLike, changes: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Comparison:
+    """The same start with something changed, side by side, phase by phase.
+
+    base: a prediction, or what ``predict`` takes: ``(model, hardware, engine)`` or a dict of ``model``, ``hardware``, ``engine``, ``profile``. changes: by
+    dotted name, ``{"engine.tp": 2}``; several starts as ``{label: changes}`` or a list of changes. Raises ConfigError for a field that does not exist or a
+    value that does not fit.
+    """
+    start, level, safety, include = _read_base(base)
+    given = _read_changes(changes)
+    starts = {BASE: start} | {label: changed_start(start, change) for label, change in given.items()}
+    predictions = {
+        label: predict(*one[:3], profile=one.profile, level=level, safety_factor=safety, include=include)
+        for label, one in starts.items()
+    }
+    return Comparison(MappingProxyType(predictions), MappingProxyType({BASE: {}, **given}))
+
+
+def _read_base(base: BaseLike) -> tuple[Start, float, float, tuple[str, ...]]:
+    """The start, level, safety factor and segments that a base stands for. Raises ConfigError."""
+    if isinstance(base, StartupPrediction):
+        start = base.context.start
+        include = tuple(phase.value for phase in base.phases if phase in base.segments)
+        return start, base.level, base.safety_factor, include
+    if isinstance(base, Mapping):
+        if not base.keys() <= set(Start._fields) or not {"model", "hardware"} <= base.keys():
+            problem = "it should hold model and hardware, and may hold engine and profile"
+            raise ConfigError(
+                "base",
+                MISSING,
+                problem,
+                f"not {', '.join(sorted(map(str, base.keys() - set(Start._fields)))) or 'less'}",
+            )
+        return as_start(base["model"], base["hardware"], base.get("engine"), base.get("profile")), 0.9, 1.5, ()
+    if isinstance(base, Sequence) and not isinstance(base, str) and 2 <= len(base) <= len(Start._fields):
+        return as_start(*base), 0.9, 1.5, ()
+    raise ConfigError("base", base, "it is no start", "give a prediction or (model, hardware, engine)")
+
+
+def _read_changes(changes: object) -> dict[str, Mapping[str, Any]]:
+    """Label -> changes. Raises ConfigError."""
+    given: dict[str, Mapping[str, Any]]
+    wrong = ConfigError("changes", changes, "it should map dotted names to values", "such as {'engine.tp': 2}")
+    if isinstance(changes, Mapping) and changes:
+        named = all(isinstance(value, Mapping) for value in changes.values()) and not set(changes) <= set(field_names())
+        given = {str(label): dict(change) for label, change in changes.items()} if named else {_words(changes): changes}
+    elif isinstance(changes, Sequence) and not isinstance(changes, str) and changes:
+        if not all(isinstance(change, Mapping) and change for change in changes):
+            raise wrong
+        given = {_words(change): dict(change) for change in changes[: LARGEST_COMPARISON + 1]}
+    else:
+        raise wrong
+    if len(given) > LARGEST_COMPARISON:
+        raise ConfigError("changes", MISSING, f"more than {LARGEST_COMPARISON} starts beside each other", "use sweep")
+    if BASE in given:
+        raise ConfigError("changes", BASE, "the unchanged start has this label", "choose another")
+    for label, change in given.items():
+        for name in change:
+            check_name(name, f"changes.{label}")
+    return given
+
+
+def _words(changes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={label_of(value)}" for name, value in changes.items())
+
+
+# --- sensitivity --------------------------------------------------------------------------------------------------------
+
+
+class Gain(NamedTuple):
+    """What one change is worth."""
+
+    name: str
+    """Dotted name of the field, or of the number of the node."""
+    kind: str
+    """number: better by the step; flag: another setting."""
+    old: str
+    new: str
+    saved_s: float
+    """Seconds that the start becomes shorter; negative: longer."""
+    fits: bool
+    """Whether the server still starts."""
+
+
+class Sensitivity(NamedTuple):
+    """Gains by size, for a tornado."""
+
+    base: StartupPrediction
+    step: float
+    gains: tuple[Gain, ...]
+    """The largest change first, in either direction."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"total_s": self.base.total_s, "step": self.step, "gains": [gain._asdict() for gain in self.gains]}
+
+    def text(self) -> str:
+        """A line a change, what it adds to the start (negative: saves), the largest first."""
+        return "\n".join(
+            [
+                f"{self.base.context.model_name} on {self.base.context.hardware_name}: {format_seconds(self.base.total_s)}"
+            ]
+            + [
+                f"{-gain.saved_s:+9.2f} s  {gain.name}: {gain.old} -> {gain.new}"
+                + ("" if gain.fits else "  (does not start)")
+                for gain in self.gains
+            ]
+        )
+
+
+class _Number(NamedTuple):
+    """A number of the node: how it is set, and what makes it better."""
+
+    field: str
+    attribute: str
+    """In ``NodeNumbers``."""
+    better: float
+    """+1: more is faster; -1: less is."""
+    shown: Any
+
+
+_NUMBERS = (
+    _Number("hardware.cpu.single_thread_score", "single_thread_score", +1, "{:.3g}".format),
+    _Number("hardware.storage.cold_bandwidth", "storage_bandwidth", +1, format_bandwidth),
+    _Number("hardware.network_bandwidth", "network_bandwidth", +1, format_bandwidth),
+    _Number("hardware.storage.page_cache", "page_cache_bandwidth", +1, format_bandwidth),
+    _Number("hardware.host_to_device_bandwidth", "host_to_device_bandwidth", +1, format_bandwidth),
+    _Number("hardware.gpu_memory_bandwidth", "memory_bandwidth", +1, format_bandwidth),
+    _Number("hardware.gpu_flops", "device_flops", +1, "{:.3g} FLOP/s".format),
+    _Number("hardware.provision_s", "provision_seconds", -1, format_seconds),
+    _Number("hardware.image_bytes", "image_bytes", -1, format_bytes),
+    _Number("hardware.image_pull_bandwidth", "image_pull_bandwidth", +1, format_bandwidth),
+    _Number("hardware.container_start_s", "container_start_seconds", -1, format_seconds),
+)
+"""Every number of a node that a term depends on."""
+
+_FLAGS: Mapping[str, tuple[Any, ...]] = {
+    "engine.enforce_eager": (False, True),
+    "engine.torch_compile": (False, True),
+    "engine.page_cache": ("hot", "cold"),
+    "engine.compile_cache": ("warm", "cold"),
+    "engine.load_format": ("auto", "runai_streamer"),
+    "engine.max_num_seqs": (64, 256),
+    "engine.tp": (1, 2, 4, 8),
+    "engine.quantization": ("fp8",),
+    "engine.lazy_experts": (False, True),
+    "hardware.storage.tier": ("local_nvme", "network_disk", "object_store"),
+    "hardware.storage.concurrent_starts": (1, 8),
+}
+"""Flag -> settings worth trying."""
+
+
+def sensitivity(base: BaseLike, *, step: float = STEP) -> Sensitivity:
+    """Seconds that each number of the node is worth when it is better by ``step`` (0.1: bandwidths and speeds x 1.1, times and sizes / 1.1), and
+    what each flag would save: total_s of the base - total_s with the change. The largest come first.
+
+    base: as for ``what_if``. Changes that nothing depends on are left out. Raises ConfigError unless 0 < step <= 10.
+    """
+    if isinstance(step, bool) or not isinstance(step, int | float) or not 0.0 < step <= 10.0:
+        raise ConfigError("step", step, "it should lie between 0 and 10", "0.1 asks for 10 %")
+    start, level, safety, include = _read_base(base)
+
+    def at(changed: Start) -> StartupPrediction:
+        return predict(*changed[:3], profile=changed.profile, level=level, safety_factor=safety, include=include)
+
+    now = at(start)
+    plan = make_plan(start)
+    gains = []
+    for name, kind, old, new, value in (*_better_numbers(plan, step), *_other_flags(start)):
+        try:
+            changed = changed_start(start._replace(profile=plan.profile) if kind == "number" else start, {name: value})
+            then = at(changed)
+        except StartupModelError:  # the engine does not have this setting for this start
+            continue
+        saved = now.total_s - then.total_s
+        if abs(saved) >= WORTH_A_LINE:
+            gains.append(Gain(name, kind, old, new, saved, then.memory.fits))
+    return Sensitivity(now, float(step), tuple(sorted(gains, key=lambda gain: -abs(gain.saved_s))))
+
+
+def _better_numbers(plan: Plan, step: float) -> Iterator[tuple[str, str, str, str, float]]:
+    """Field, kind, old and new value in words, and the new value of each number of the node."""
+    for number in _NUMBERS:
+        old = float(getattr(plan.node, number.attribute))
+        new = old * (1.0 + step) if number.better > 0 else old / (1.0 + step)
+        if 0.0 < old < float("inf"):
+            yield number.field, "number", number.shown(old), number.shown(new), new
+
+
+def _other_flags(start: Start) -> Iterator[tuple[str, str, str, str, Any]]:
+    """The same for each setting of a flag that is not the present one."""
+    for name, settings in _FLAGS.items():
+        now: Any = start
+        for part in name.split("."):
+            now = getattr(now, part)
+        for setting in settings:
+            if setting != now:
+                yield name, "flag", "default" if now is None else str(now), str(setting), setting

@@ -1,0 +1,209 @@
+"""The axes of a sweep: what varies, over which values, and whether a value is a number that terms take as an array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from startup_model.changes import TIER_BANDWIDTH, apply_changes, check_name, field_names, label_of
+from startup_model.config.hardware import STORAGE_TIERS
+from startup_model.errors import MISSING, ConfigError
+from startup_model.formula import FloatArray
+from startup_model.prediction import Start
+
+__all__ = ["LARGEST_GRID", "LARGEST_SHAPES", "Axis", "read_axes"]
+
+LARGEST_GRID = 10_000_000
+"""Points of one sweep: the total of so many takes 80 MB, all phases of them at most 1.5 GB."""
+
+LARGEST_SHAPES = 50_000
+"""Combinations of axes that are no plain numbers, each of which takes about a third of a millisecond."""
+
+_STORAGE = "hardware.storage."
+NUMBERS: Mapping[str, str] = {
+    "hardware.cpu.single_thread_score": "single_thread_score",
+    _STORAGE + "page_cache": "page_cache_bandwidth",
+    TIER_BANDWIDTH: "storage_bandwidth",
+    **{_STORAGE + tier: "storage_bandwidth" for tier in STORAGE_TIERS},
+    _STORAGE + "concurrent_starts": "concurrent_starts",
+    "hardware.network_bandwidth": "network_bandwidth",
+    "hardware.host_to_device_bandwidth": "host_to_device_bandwidth",
+    "hardware.gpu_memory_bandwidth": "memory_bandwidth",
+    "hardware.gpu_flops": "device_flops",
+    "hardware.provision_s": "provision_seconds",
+    "hardware.image_bytes": "image_bytes",
+    "hardware.image_pull_bandwidth": "image_pull_bandwidth",
+    "hardware.container_start_s": "container_start_seconds",
+}
+"""Field -> number of the node that it sets. Nothing else of a start depends on these, so that terms take them as arrays."""
+
+_TIERS: Mapping[str, frozenset[str]] = {
+    "hardware.network_bandwidth": frozenset(STORAGE_TIERS) - {"local_nvme"},
+    **{_STORAGE + tier: frozenset({tier}) for tier in STORAGE_TIERS},
+}
+"""Field -> tiers of storage with which it has an effect; all, where it is not listed."""
+
+_MOST_CHECKED_ONE_BY_ONE = 1000
+"""Values of a number axis that are each read through the configuration; of more, which are numbers, the smallest and the largest."""
+
+
+class Axis(NamedTuple):
+    """One axis of a sweep."""
+
+    name: str
+    labels: tuple[Any, ...] | FloatArray
+    """What stands for the values: texts and numbers; numbers with a unit in base units."""
+    changes: tuple[Mapping[str, Any], ...]
+    """For each value the fields that it changes; empty for a number axis."""
+    number: str | None = None
+    """Number of the node that the values are, for a number axis."""
+    tiers: frozenset[str] = frozenset(STORAGE_TIERS)
+    """Tiers of storage with which a number axis has an effect."""
+
+    @property
+    def size(self) -> int:
+        """How many values it has."""
+        return len(self.labels)
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """The parts of a start that its values change; none for a number axis."""
+        return frozenset(field.partition(".")[0] for changes in self.changes for field in changes)
+
+
+def read_axes(axes: object, base: Start) -> tuple[Axis, ...]:
+    """The axes as ``sweep`` is given them: dotted name -> values, or a name of your own -> (label -> changes by dotted name).
+
+    Raises ConfigError, with the nearest name, for an axis that does not exist, that has no values or twice the same, whose values do not fit, and
+    for a grid of more than ``LARGEST_GRID`` points or ``LARGEST_SHAPES`` combinations of what is no plain number; nothing is allocated before.
+    """
+    if not isinstance(axes, Mapping) or not axes:
+        raise ConfigError("axes", axes, "it should map names to values", "such as {'engine.tp': [1, 2, 4]}")
+    sizes = {str(name): _size(str(name), values) for name, values in axes.items()}
+    points = math.prod(sizes.values())
+    if points > LARGEST_GRID:
+        shape = " x ".join(map(str, sizes.values()))
+        problem = f"the grid has {shape} = {points:.3g} points, more than {LARGEST_GRID:,}"
+        raise ConfigError("axes", MISSING, problem, "take fewer values, or several sweeps")
+    if clash := _clash(axes):
+        raise ConfigError("axes", clash, "two axes change this field", "drop one of them")
+    counts = [size for name, size in sizes.items() if not _is_number_axis(name, base)]
+    if math.prod(counts) > LARGEST_SHAPES:
+        problem = f"{math.prod(counts):,} combinations of {', '.join(n for n in sizes if not _is_number_axis(n, base))}, more than {LARGEST_SHAPES:,}"
+        raise ConfigError(
+            "axes", MISSING, problem, f"take fewer values of them; numbers such as {TIER_BANDWIDTH} are free"
+        )
+    return tuple(_read_axis(name, values, base) for name, values in axes.items())
+
+
+def _size(name: str, values: object) -> int:
+    """How many values an axis has, before any of them is looked at."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sized) or np.ndim(values if isinstance(values, np.ndarray) else 0) > 1:  # fmt: skip
+        raise ConfigError(f"axes.{name}", values, "it should be a list of values", "or a dict of labels and values")
+    try:
+        size = len(values)
+    except (OverflowError, TypeError):
+        raise ConfigError(f"axes.{name}", MISSING, "it has too many values, or none", "give a list of values") from None
+    if size == 0:
+        raise ConfigError(f"axes.{name}", values, "it has no values", "give at least one, or leave the axis out")
+    return size
+
+
+def _is_number_axis(name: str, base: Start) -> bool:
+    """Whether terms take the values of an axis as an array. The bandwidth of device memory also chooses the reference profile where none is given."""
+    return name in NUMBERS and not (name == "hardware.gpu_memory_bandwidth" and base.profile is None)
+
+
+def _clash(axes: Mapping[Any, Any]) -> str | None:
+    """A field that two axes change, if there is one: the same name, or one bandwidth by two names."""
+    seen: set[str] = set()
+    for name, values in axes.items():
+        scenario = name not in field_names() and isinstance(values, Mapping)
+        fields = {str(f) for v in values.values() if isinstance(v, Mapping) for f in v} if scenario else {str(name)}
+        if twice := next((field for field in sorted(fields) if field in seen), None):
+            return twice
+        seen |= fields
+    bandwidths = [_STORAGE + tier for tier in STORAGE_TIERS if _STORAGE + tier in axes]
+    return TIER_BANDWIDTH if TIER_BANDWIDTH in axes and bandwidths else None
+
+
+def _read_axis(name: object, values: Any, base: Start) -> Axis:
+    if isinstance(values, Mapping) and name not in field_names() and all(isinstance(v, Mapping) for v in values.values()):  # fmt: skip
+        return _scenario_axis(str(name), values)
+    field = check_name(name, "axes")
+    if _is_number_axis(field, base) and not isinstance(values, Mapping):
+        return _number_axis(field, values, base)
+    given = list(values.values()) if isinstance(values, Mapping) else [_plain(value) for value in values]
+    labels = list(values) if isinstance(values, Mapping) else [label_of(value) for value in given]
+    return Axis(field, _distinct(field, labels), tuple({field: value} for value in given))
+
+
+def _scenario_axis(name: str, values: Mapping[Any, Mapping[Any, Any]]) -> Axis:
+    """An axis of named changes to several fields at once."""
+    for label, changes in values.items():
+        for field in changes:
+            check_name(field, f"axes.{name}.{label}")
+    return Axis(name, _distinct(name, list(values)), tuple(dict(changes) for changes in values.values()))
+
+
+def _number_axis(name: str, values: Any, base: Start) -> Axis:
+    """An axis of numbers in base units. All are read through the configuration, or of very many plain numbers the least and the largest."""
+    base = _unbounded(base)
+    plain = isinstance(values, np.ndarray | range) and np.asarray(values[:1]).dtype.kind in "fiu"
+    if plain and len(values) > _MOST_CHECKED_ONE_BY_ONE:
+        numbers = np.asarray(values, dtype=float)
+        if not np.isfinite(numbers).all():
+            raise ConfigError(f"axes.{name}", float("nan"), "it holds a value that is no finite number", "leave it out")
+        if name.endswith("concurrent_starts") and (numbers != np.floor(numbers)).any():
+            raise ConfigError(f"axes.{name}", MISSING, "it should hold whole numbers", "round them")
+        for extreme in (numbers.min(), numbers.max()):
+            _read_number(name, int(extreme) if name.endswith("concurrent_starts") else float(extreme), base)
+        if len(np.unique(numbers)) < len(numbers):
+            raise ConfigError(f"axes.{name}", MISSING, "it holds a value twice", "leave out the repetition")
+    else:
+        if len(values) > LARGEST_SHAPES:
+            raise ConfigError(
+                f"axes.{name}", MISSING, f"{len(values):,} values that are no array", "give a numpy array"
+            )
+        numbers = np.array([_read_number(name, _plain(value), base) for value in values])
+        _distinct(name, numbers.tolist())
+    return Axis(name, numbers, (), NUMBERS[name], _TIERS.get(name, frozenset(STORAGE_TIERS)))
+
+
+def _read_number(name: str, value: Any, base: Start) -> float:
+    """One value in base units, checked by the configuration that it belongs to. Raises ConfigError."""
+    if value is None:
+        raise ConfigError(f"axes.{name}", value, "it should be a number", "leave it out")
+    try:
+        found: Any = apply_changes(base, {name: value})
+    except ConfigError as error:
+        raise ConfigError(f"axes.{name}", value, error.problem, error.remedy) from None
+    for part in name.split("."):
+        found = getattr(found, part)
+    return float(found)
+
+
+def _unbounded(base: Start) -> Start:
+    """The start without what a bandwidth is checked against: in a grid the network bounds a network disk instead of contradicting it."""
+    storage = base.hardware.storage.replace(network_disk=None)
+    return base._replace(hardware=base.hardware.replace(network_bandwidth=None, storage=storage))
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python's."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _distinct(name: str, labels: Sequence[Any]) -> tuple[Any, ...]:
+    """The labels when no two are equal. Raises ConfigError."""
+    seen = set()
+    for label in labels:
+        if label in seen:
+            raise ConfigError(
+                f"axes.{name}", label, "it appears twice", "leave out the repetition, or give labels: {label: value}"
+            )
+        seen.add(label)
+    return tuple(labels)

@@ -1,0 +1,146 @@
+"""What-if tables and sensitivities: equal to single predictions, ranked, refused in one line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from startup_model import ConfigError, StartupPrediction, predict, sensitivity, what_if
+from startup_model.inputs import NodeNumbers
+
+MODEL = "meta-llama/Llama-2-7b-hf"
+
+
+@pytest.fixture
+def base() -> StartupPrediction:
+    return predict(MODEL, "h100-nvl", page_cache="cold", compile_cache="warm", include=["image_pull"])
+
+
+def test_what_if_equals_predict(base: StartupPrediction) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "NVMe": {"hardware.storage.local_nvme": "6 GB/s"},
+        "eager": {"engine.enforce_eager": True},
+        "other card": {"hardware": "l40s", "engine.tp": 2},
+    }
+    found = what_if(base, changes)
+    assert list(found.predictions) == ["base", "NVMe", "eager", "other card"]
+    assert found.totals["base"] == base.total_s  # the segment that was asked for is in all of them
+    assert (
+        found.totals["eager"]
+        == predict(MODEL, "h100-nvl", page_cache="cold", enforce_eager=True, include=["image_pull"]).total_s
+    )
+    assert found.saved_s["eager"] == pytest.approx(base.total_s - found.totals["eager"])
+    assert found.phases["graph_capture"]["eager"] == 0.0
+    for label, total in found.totals.items():
+        assert sum(row[label] for row in found.phases.values()) == pytest.approx(total)
+    assert found.predictions["other card"].context.start.hardware.gpus == 2  # as many as the ranks need
+    lines = found.text().splitlines()
+    assert lines[-1].split() == ["total", *(f"{total:.2f}" for total in found.totals.values())]
+    json.dumps(found.to_dict())
+    frame = pytest.importorskip("pandas") and found.to_pandas()
+    assert frame.loc["total", "eager"] == found.totals["eager"]
+
+
+def test_ways_to_say_base_and_changes(base: StartupPrediction) -> None:
+    one = {"engine.enforce_eager": True}
+    assert list(what_if(base, one).predictions) == ["base", "engine.enforce_eager=True"]
+    assert list(what_if(base, [one, {"hardware": "l40s"}]).predictions) == [
+        "base",
+        "engine.enforce_eager=True",
+        "hardware=l40s",
+    ]
+    assert what_if((MODEL, "h100-nvl"), one).totals == what_if({"model": MODEL, "hardware": "h100-nvl"}, one).totals
+    whole = {"hardware": {"preset": "l40s", "gpus": 2}}
+    assert what_if(base, whole).predictions["hardware=preset=l40s, gpus=2"].context.start.hardware.gpus == 2
+    short = what_if((MODEL, "t4"), {"engine.dtype": "float32"})
+    assert "does not start" in short.text()
+
+
+def test_sensitivity_equals_predict(base: StartupPrediction) -> None:
+    found = sensitivity(base, step=0.1)
+    by_name = {(gain.name, gain.new): gain for gain in found.gains}
+    assert abs(found.gains[0].saved_s) == max(abs(gain.saved_s) for gain in found.gains)
+    eager = by_name["engine.enforce_eager", "True"]
+    assert eager.saved_s == pytest.approx(
+        base.total_s - what_if(base, {"engine.enforce_eager": True}).totals["engine.enforce_eager=True"]
+    )
+    load = base.phases["weight_load"].calls[0]  # type: ignore[index]
+    read = (
+        load.coefficients["storage_ratio"]
+        * base.context.inputs["storage_bytes"]
+        / base.context.inputs["storage_bandwidth"]
+    )
+    cold = next(gain for gain in found.gains if gain.name == "hardware.storage.cold_bandwidth")
+    assert cold.saved_s == pytest.approx(read * (1 - 1 / 1.1))
+    pull = next(gain for gain in found.gains if gain.name == "hardware.image_bytes")
+    assert pull.saved_s == pytest.approx(base.segments["image_pull"] * (1 - 1 / 1.1))  # type: ignore[index]
+    assert not any(gain.name == "hardware.provision_s" for gain in found.gains)  # not asked for
+    assert all(gain.saved_s > 0 for gain in found.gains if gain.kind == "number")
+    json.dumps(found.to_dict())
+    assert found.text().splitlines()[1].split()[0] == f"{-found.gains[0].saved_s:+.2f}"
+
+
+def test_every_number_of_a_node_is_asked_about() -> None:
+    """A number that a term gains is asked about as well."""
+    from startup_model.comparison import _NUMBERS
+
+    known = {number.attribute for number in _NUMBERS} | {
+        "host_score",
+        "concurrent_starts",
+    }  # the latter is among the flags
+    assert known == set(NodeNumbers._fields)
+
+
+def test_the_network_bounds_a_disk() -> None:
+    node = {
+        "preset": "h100-nvl",
+        "network_bandwidth": "10 Gbps",
+        "storage": {"tier": "object_store", "object_store": "9 GB/s"},
+    }
+    names = [gain.name for gain in sensitivity((MODEL, node, {"page_cache": "cold"})).gains if gain.kind == "number"]
+    assert "hardware.network_bandwidth" in names
+    assert "hardware.storage.cold_bandwidth" not in names
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "it should map dotted names to values"),
+        ([], "it should map dotted names to values"),
+        ("engine.tp=2", "it should map dotted names to values"),
+        ([{}], "it should map dotted names to values"),
+        ({"engine.tpx": 2}, "did you mean 'engine.tp'"),
+        ({"a": {"engine.tpx": 2}}, "changes.a = 'engine.tpx'.*did you mean 'engine.tp'"),
+        ({"base": {"engine.tp": 2}}, "the unchanged start has this label"),
+        ({"engine.tp": 3}, "it does not divide the attention heads"),
+        ({"hardware.storage.local_nvme": "6 Gb"}, "hardware.storage.local_nvme"),
+        ([{"engine.max_num_seqs": i} for i in range(1, 1500)], "use sweep"),
+    ],
+)
+def test_bad_changes(base: StartupPrediction, changes: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        what_if(base, changes)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (None, "it is no start"),
+        ("h100", "it is no start"),
+        ((MODEL,), "it is no start"),
+        ({"model": MODEL}, "it should hold model and hardware"),
+        ({"model": MODEL, "hardware": "l40s", "node": 1}, "not node"),
+        ((MODEL, "h1000"), "h1000"),
+    ],
+)
+def test_bad_bases(bad: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        what_if(bad, {"engine.tp": 2})
+
+
+@pytest.mark.parametrize("step", [0, -1, float("nan"), "10%", True, 100])
+def test_bad_steps(base: StartupPrediction, step: Any) -> None:
+    with pytest.raises(ConfigError, match="step"):
+        sensitivity(base, step=step)
