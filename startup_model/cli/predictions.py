@@ -1,116 +1,53 @@
-"""The command line: ``startup-model predict``, ``explain`` and the rest; tables for people, JSON for programs.
-
-Bad input ends with exit status 2 and one line on standard error; a traceback is a bug.
-"""
+"""The commands that predict one start, and what is built in: ``predict``, ``explain``, ``memory``, ``presets``, ``models``."""
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import sys
-from collections.abc import Sequence
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
-from startup_model import __version__
-from startup_model.errors import ConfigError, StartupModelError
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from startup_model.cli.options import (
+    CompileCacheOption,
+    EngineOption,
+    FactorOption,
+    GpusOption,
+    HardwareOption,
+    IncludeOption,
+    JsonOption,
+    LevelOption,
+    ModelOption,
+    NodesOption,
+    PageCacheOption,
+    ProfileOption,
+    Request,
+    StorageOption,
+    VersionOption,
+    block_of,
+    console_of,
+    engine_and_node,
+    predicted,
+    print_json,
+)
+from startup_model.errors import ConfigError
 from startup_model.factors import SAFETY_FACTOR
 
 if TYPE_CHECKING:
-    from startup_model.config.engine import EngineConfig
-    from startup_model.config.hardware import HardwareConfig
     from startup_model.prediction import StartupPrediction
 
-try:
-    import typer
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-except ModuleNotFoundError as error:  # pragma: no cover - depends on the installation
-    sys.stderr.write(
-        f"startup-model: {error.name} is missing; install the command line with pip install 'startup-model[cli]'\n"
-    )
-    raise SystemExit(2) from None
-
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    name="startup-model",
-    help="Start-up time of LLM inference servers, from a model's config.json and a node.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+__all__ = ["register"]
 
 _BAR_WIDTH = 16
 
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model", help="Folder, config.json, catalogue name or hub:ORG/NAME; default: the model that --engine serves."
-    ),
-]
-HardwareOption = Annotated[str, typer.Option("--hardware", help="Preset (see 'presets') or JSON file.")]
-EngineOption = Annotated[str | None, typer.Option("--engine", help="Command line, such as 'vllm serve MODEL -tp 2'.")]
-ProfileOption = Annotated[
-    str | None, typer.Option("--profile", help="Profile file or name of a reference; default: the nearest reference.")
-]
-GpusOption = Annotated[
-    int | None, typer.Option("--gpus", help="Accelerators per node; default: as many as the engine needs.")
-]
-NodesOption = Annotated[int | None, typer.Option("--nodes", help="Equal nodes; default: one.")]
-PageCacheOption = Annotated[str | None, typer.Option("--page-cache", help="hot, cold or unknown.")]
-CompileCacheOption = Annotated[str | None, typer.Option("--compile-cache", help="warm, cold or unknown.")]
-StorageOption = Annotated[
-    str | None,
-    typer.Option(
-        "--storage",
-        help="Where the checkpoint lies: local_nvme, network_disk or object_store, with '=1.2 GB/s' if known.",
-    ),
-]
-VersionOption = Annotated[str | None, typer.Option("--engine-version", help="Release of the engine, such as 0.11.0.")]
-LevelOption = Annotated[float, typer.Option("--level", help="Probability of the interval.")]
-FactorOption = Annotated[float, typer.Option("--safety-factor", help="Time to promise = factor x slowest prediction.")]
-IncludeOption = Annotated[
-    list[str] | None,
-    typer.Option("--include", help="Segment to add: provision, image_pull, container_start, first_request."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    for command in (predict, explain, memory, presets, models):
+        app.command()(command)
 
 
-class _Request(NamedTuple):
-    """What the shared options ask for."""
-
-    hardware: str
-    model: str | None = None
-    engine: str | None = None
-    profile: str | None = None
-    gpus: int | None = None
-    nodes: int | None = None
-    page_cache: str | None = None
-    compile_cache: str | None = None
-    storage: str | None = None
-    engine_version: str | None = None
-    level: float = 0.9
-    safety_factor: float = SAFETY_FACTOR
-    include: tuple[str, ...] = ()
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
-) -> None:
-    if version:
-        typer.echo(__version__)
-        raise typer.Exit
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit
-
-
-@app.command()
 def predict(
     hardware: HardwareOption,
     model: ModelOption = None,
@@ -128,20 +65,19 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Seconds by phase, an interval, and whether the model fits."""
-    request = _Request(
+    request = Request(
         hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version, level,
         safety_factor, tuple(include or ()),
     )  # fmt: skip
-    prediction, unused = _predict(request)
+    prediction, unused = predicted(request)
     if as_json:
-        _print_json(prediction.to_dict() | {"unused_flags": list(unused)})
+        print_json(prediction.to_dict() | {"unused_flags": list(unused)})
         return
-    console = _console()
-    console.print(_phase_table(prediction, _block(console)))
+    console = console_of()
+    console.print(_phase_table(prediction, block_of(console)))
     _print_summary(console, prediction, unused)
 
 
-@app.command()
 def explain(
     hardware: HardwareOption,
     model: ModelOption = None,
@@ -159,18 +95,17 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """The formula of every phase with its numbers, to be checked by hand."""
-    request = _Request(
+    request = Request(
         hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version, level,
         safety_factor, tuple(include or ()),
     )  # fmt: skip
-    prediction, unused = _predict(request)
+    prediction, unused = predicted(request)
     if as_json:
-        _print_json(prediction.to_dict() | {"unused_flags": list(unused)})
+        print_json(prediction.to_dict() | {"unused_flags": list(unused)})
     else:
         typer.echo(prediction.explain())
 
 
-@app.command()
 def memory(
     models: Annotated[list[str] | None, typer.Argument(help="Folders, config.json files or catalogue names.")] = None,
     hardware: HardwareOption = "h100-sxm",
@@ -184,25 +119,24 @@ def memory(
     """Memory budget and KV pool of one model, or of many side by side."""
     from startup_model.model import predict as run
 
-    request = _Request(hardware, model, engine, gpus=gpus, nodes=nodes, engine_version=engine_version)
-    engine_config, node = _engine_and_node(request)
+    request = Request(hardware, model, engine, gpus=gpus, nodes=nodes, engine_version=engine_version)
+    engine_config, node = engine_and_node(request)
     served = [*(models or ()), *([model] if model else ())] or ([engine_config.model] if engine_config.model else [])
     if not served:
         raise ConfigError("models", "", "missing", "name some, or give --model or an --engine command that names one")
     predictions = [run(name, node, engine_config) for name in served]
     if as_json:
-        _print_json([{"model": p.context.model_name} | p.to_dict()["memory"] for p in predictions])
+        print_json([{"model": p.context.model_name} | p.to_dict()["memory"] for p in predictions])
         return
-    console = _console()
+    console = console_of()
     if len(predictions) == 1:
-        console.print(_memory_table(predictions[0], _block(console)))
+        console.print(_memory_table(predictions[0], block_of(console)))
     else:
         console.print(_memory_comparison(predictions))
     for prediction in predictions:
         _print_remedies(console, prediction)
 
 
-@app.command()
 def presets(as_json: JsonOption = False) -> None:
     """Hardware presets and reference profiles."""
     from startup_model.config.hardware import HardwareConfig, preset_names
@@ -212,7 +146,7 @@ def presets(as_json: JsonOption = False) -> None:
     nodes = [HardwareConfig.preset(name) for name in preset_names()]
     references = [Profile.reference(name) for name in reference_names()]
     if as_json:
-        _print_json(
+        print_json(
             {"presets": [node.model_dump(mode="json") for node in nodes], "profiles": [r.name for r in references]}
         )
         return
@@ -221,14 +155,13 @@ def presets(as_json: JsonOption = False) -> None:
         table.add_column(heading, no_wrap=heading != "accelerator")
     for node in nodes:
         table.add_row(node.name, node.gpu, format_bytes(node.gpu_memory), format_bandwidth(node.gpu_memory_bandwidth))
-    console = _console()
+    console = console_of()
     console.print(table)
     for reference in references:
         source = f"{reference.engine} {reference.engine_version}, {reference.provenance.citation}"
         console.print(f"reference profile {reference.name}: {source}", soft_wrap=True)
 
 
-@app.command()
 def models(
     contains: Annotated[str, typer.Argument(help="Part of the name.")] = "",
     as_json: JsonOption = False,
@@ -242,117 +175,10 @@ def models(
         if contains.lower() in name.lower()
     }
     if as_json:
-        _print_json(counts)
+        print_json(counts)
         return
     for name, parameters in counts.items():
         typer.echo(f"{parameters / 1e9:9.2f} billion parameters  {name}")
-
-
-def main() -> NoReturn:
-    """Entry point: runs the command and turns errors of the library into one line and exit status 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
-    for extension in entry_points(group="startup_model.commands"):
-        extension.load()(app)
-    try:
-        code = app(standalone_mode=False)
-        sys.stdout.flush()
-    except StartupModelError as error:
-        _fail(str(error), getattr(error, "__notes__", ()))
-    except typer.Exit as stop:
-        raise SystemExit(stop.exit_code) from None
-    except (typer.Abort, KeyboardInterrupt):
-        raise SystemExit(130) from None
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: end quietly
-        raise SystemExit(0) from None
-    except OSError as error:
-        _fail(f"output: {error.strerror or error}; write it elsewhere")
-    except Exception as error:
-        if not hasattr(error, "format_message"):
-            raise
-        _fail(_parser_message(error.format_message()))  # an error of the option parser
-    raise SystemExit(code or 0)
-
-
-def _parser_message(message: str) -> str:
-    """What the option parser says, with the option that was probably meant."""
-    hints = {
-        "--tp": "--engine 'vllm serve MODEL -tp N'",
-        "unexpected extra argument": "--model NAME",
-        "--dp": "--engine",
-    }
-    hint = next((f"; use {use}" for word, use in hints.items() if word in message), "")
-    return message.split(" (Possible options", maxsplit=1)[0].rstrip(".") + hint
-
-
-def _fail(message: str, notes: Sequence[str] = ()) -> NoReturn:
-    sys.stderr.write("".join(f"{line}\n" for line in (f"startup-model: {' '.join(message.split())}", *notes)))
-    raise SystemExit(2)
-
-
-# --- reading options ------------------------------------------------------------------------------------------------
-
-
-def _predict(request: _Request) -> tuple[StartupPrediction, tuple[str, ...]]:
-    """The prediction that the options ask for, and the flags of the command that were not used."""
-    from startup_model.model import predict as run
-
-    engine_config, node = _engine_and_node(request)
-    served = request.model or engine_config.model
-    if served is None:
-        raise ConfigError("--model", "", "missing", "give it, or an --engine command that names a model")
-    prediction = run(
-        served,
-        node,
-        engine_config,
-        profile=request.profile,
-        level=request.level,
-        safety_factor=request.safety_factor,
-        include=request.include,
-    )
-    return prediction, engine_config.unused_flags
-
-
-def _engine_and_node(request: _Request) -> tuple[EngineConfig, HardwareConfig]:
-    """The engine with its options, and a node with as many accelerators as asked for, else as the engine needs."""
-    from startup_model.changes import is_preset, with_accelerators
-    from startup_model.config.hardware import storage_changes
-    from startup_model.model import as_engine, as_hardware
-
-    options = {
-        "page_cache": request.page_cache,
-        "compile_cache": request.compile_cache,
-        "version": request.engine_version,
-    }
-    config = as_engine(request.engine).replace(**{name: value for name, value in options.items() if value is not None})
-    node: HardwareConfig = as_hardware(request.hardware)
-    if request.nodes is not None:
-        node = node.replace(nodes=request.nodes)
-    if request.gpus is not None:
-        node = node.replace(gpus=request.gpus)
-    elif is_preset(request.hardware):
-        node = with_accelerators(node, config)
-    if request.storage is not None:
-        node = node.replace(storage=node.storage.replace(**storage_changes(request.storage, "--storage")))
-    return config, node
-
-
-# --- output ---------------------------------------------------------------------------------------------------------
-
-
-def _print_json(data: Any) -> None:
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-
-
-def _console() -> Console:
-    return Console(highlight=False, markup=False)
-
-
-def _block(console: Console) -> str:
-    """What bars are made of: blocks where the output can show them."""
-    return "█" if console.encoding.lower().startswith("utf") else "#"
 
 
 def _phase_table(prediction: StartupPrediction, block: str) -> Table:
@@ -389,7 +215,7 @@ def _print_summary(console: Console, prediction: StartupPrediction, unused: tupl
     ]
     for line in lines:
         console.print(line, soft_wrap=True)
-    console.print(_memory_table(prediction, _block(console)))
+    console.print(_memory_table(prediction, block_of(console)))
     if unused:
         console.print(f"flags without effect here: {', '.join(unused)}", soft_wrap=True)
     for warning in prediction.warnings:
@@ -464,7 +290,3 @@ def _print_remedies(console: Console, prediction: StartupPrediction) -> None:
     )
     for remedy in budget.remedies:
         console.print(f"  {remedy.action} -> {remedy.status}", soft_wrap=True)
-
-
-if __name__ == "__main__":
-    main()

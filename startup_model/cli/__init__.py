@@ -1,0 +1,96 @@
+"""The command line: ``startup-model predict``, ``explain`` and the rest; tables for people, JSON for programs.
+
+Bad input ends with exit status 2 and one line on standard error; a traceback is a bug.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from typing import Annotated, NoReturn
+
+from startup_model import __version__
+from startup_model.errors import StartupModelError
+
+try:
+    import rich  # noqa: F401  # what the commands print with
+    import typer
+except ModuleNotFoundError as error:  # pragma: no cover - depends on the installation
+    sys.stderr.write(
+        f"startup-model: {error.name} is missing; install the command line with pip install 'startup-model[cli]'\n"
+    )
+    raise SystemExit(2) from None
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="startup-model",
+    help="Start-up time of LLM inference servers, from a model's config.json and a node.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def main() -> NoReturn:
+    """Entry point: runs the command and turns errors of the library into one line and exit status 2."""
+    from startup_model.cli import decisions, predictions
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
+    for commands in (predictions, decisions):
+        commands.register(app)
+    for extension in entry_points(group="startup_model.commands"):
+        extension.load()(app)
+    try:
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+    except StartupModelError as error:
+        _fail(str(error), getattr(error, "__notes__", ()))
+    except typer.Exit as stop:
+        raise SystemExit(stop.exit_code) from None
+    except (typer.Abort, KeyboardInterrupt):
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: end quietly
+        raise SystemExit(0) from None
+    except OSError as error:
+        _fail(f"output: {error.strerror or error}; write it elsewhere")
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        _fail(_parser_message(error.format_message()))  # an error of the option parser
+    raise SystemExit(code or 0)
+
+
+def _parser_message(message: str) -> str:
+    """What the option parser says, with the option that was probably meant."""
+    hints = {
+        "--tp": "--engine 'vllm serve MODEL -tp N'",
+        "unexpected extra argument": "--model NAME",
+        "--dp": "--engine",
+    }
+    hint = next((f"; use {use}" for word, use in hints.items() if word in message), "")
+    return message.split(" (Possible options", maxsplit=1)[0].rstrip(".") + hint
+
+
+def _fail(message: str, notes: Sequence[str] = ()) -> NoReturn:
+    sys.stderr.write("".join(f"{line}\n" for line in (f"startup-model: {' '.join(message.split())}", *notes)))
+    raise SystemExit(2)

@@ -1,0 +1,339 @@
+"""The commands that turn predictions into decisions: ``sweep``, ``what-if``, ``sensitivity``, ``plan``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from startup_model.cli.options import (
+    CompileCacheOption,
+    EngineOption,
+    GpusOption,
+    HardwareOption,
+    IncludeOption,
+    JsonOption,
+    ModelOption,
+    NodesOption,
+    PageCacheOption,
+    ProfileOption,
+    Request,
+    StorageOption,
+    VersionOption,
+    block_of,
+    console_of,
+    engine_and_node,
+    predicted,
+    print_json,
+)
+from startup_model.errors import MISSING, ConfigError
+
+if TYPE_CHECKING:
+    from startup_model.comparison import Sensitivity
+    from startup_model.grid.result import Sweep
+
+__all__ = ["register"]
+
+_BAR_WIDTH = 12
+_LARGEST_PRINTED_GRID = 200_000
+"""Points that are written out one by one, as JSON or CSV."""
+
+AxisOption = Annotated[
+    list[str] | None,
+    typer.Option("--axis", help="NAME=VALUE,VALUE ... or NAME=LOW..HIGH:COUNT; several of one name are put together."),
+]
+TopOption = Annotated[int, typer.Option("--top", min=1, help="Lines of the table, the fastest first.")]
+CsvOption = Annotated[Path | None, typer.Option("--csv", help="File to write all points to.")]
+PlotOption = Annotated[Path | None, typer.Option("--plot", help="Picture to write (PNG, SVG or PDF).")]
+ChangeOption = Annotated[
+    list[str] | None,
+    typer.Option("--change", help="NAME=VALUE of one start beside the base; several with ; between them."),
+]
+StepOption = Annotated[float, typer.Option("--step", help="Relative change of each number; 0.1 is 10 %.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.command("sweep")(sweep_command)
+    app.command("what-if")(what_if_command)
+    app.command("sensitivity")(sensitivity_command)
+
+
+def sweep_command(
+    hardware: HardwareOption,
+    axis: AxisOption = None,
+    model: ModelOption = None,
+    engine: EngineOption = None,
+    profile: ProfileOption = None,
+    gpus: GpusOption = None,
+    nodes: NodesOption = None,
+    page_cache: PageCacheOption = None,
+    compile_cache: CompileCacheOption = None,
+    storage: StorageOption = None,
+    engine_version: VersionOption = None,
+    include: IncludeOption = None,
+    top: TopOption = 20,
+    csv_file: CsvOption = None,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Seconds over a grid: any field of model, hardware and engine as an axis."""
+    from startup_model.grid.sweep import sweep
+
+    axes = _axes(axis or ())
+    request = Request(hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version)
+    config, node = engine_and_node(request)
+    served = model or config.model or next(iter(axes.get("model", ())), None)
+    if served is None:
+        raise ConfigError(
+            "--model", MISSING, "missing", "give it, an --engine command that names one, or --axis model=..."
+        )
+    found = sweep(
+        served,
+        hardware if node.name == hardware and request.gpus is None else node,
+        config,
+        axes,
+        profile=profile,
+        include=include or (),
+    )
+    if csv_file is not None or as_json:
+        _check_printed(found)
+    if csv_file is not None:
+        _write_csv(csv_file, found)
+    if plot is not None:
+        _write_plot(plot, "sweep_lines", found)
+    if as_json:
+        print_json({"axes": {name: list(labels) for name, labels in found.axes.items()}, "points": list(found.rows())})
+        return
+    console = console_of()
+    console.print(_sweep_table(found, top))
+    if not found.feasible.all() or found.extrapolated.any():
+        console.print()
+        for reason, points in found.reasons.items():
+            console.print(f"note: {points} of {found.size} points: {reason}", soft_wrap=True)
+
+
+def what_if_command(
+    hardware: HardwareOption,
+    change: ChangeOption = None,
+    model: ModelOption = None,
+    engine: EngineOption = None,
+    profile: ProfileOption = None,
+    gpus: GpusOption = None,
+    nodes: NodesOption = None,
+    page_cache: PageCacheOption = None,
+    compile_cache: CompileCacheOption = None,
+    storage: StorageOption = None,
+    engine_version: VersionOption = None,
+    include: IncludeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The same start with something changed, side by side, phase by phase."""
+    from startup_model.comparison import what_if
+
+    request = Request(
+        hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version,
+        include=tuple(include or ()),
+    )  # fmt: skip
+    base, _ = predicted(request)
+    found = what_if(base, {text.strip(): _changes(text) for text in change or ()})
+    if as_json:
+        print_json(found.to_dict())
+        return
+    table = Table(title=Text(str(base)), title_justify="left")
+    table.add_column("phase", no_wrap=True)
+    for label in found.predictions:
+        table.add_column(Text(label), justify="right", overflow="fold")
+    for phase, row in found.phases.items():
+        table.add_row(phase, *(f"{row[label]:.2f}" for label in found.predictions))
+    table.add_section()
+    table.add_row("total", *(f"{total:.2f}" for total in found.totals.values()))
+    table.add_row("saved", *("" if label == "base" else f"{saved:+.2f}" for label, saved in found.saved_s.items()))
+    table.add_row("starts", *("yes" if p.memory.fits else p.memory.status for p in found.predictions.values()))
+    console_of().print(table)
+
+
+def sensitivity_command(
+    hardware: HardwareOption,
+    model: ModelOption = None,
+    engine: EngineOption = None,
+    profile: ProfileOption = None,
+    gpus: GpusOption = None,
+    nodes: NodesOption = None,
+    page_cache: PageCacheOption = None,
+    compile_cache: CompileCacheOption = None,
+    storage: StorageOption = None,
+    engine_version: VersionOption = None,
+    include: IncludeOption = None,
+    step: StepOption = 0.1,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What each number of the node and each flag is worth: what should the money go to?"""
+    from startup_model.comparison import sensitivity
+
+    request = Request(
+        hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version,
+        include=tuple(include or ()),
+    )  # fmt: skip
+    base, _ = predicted(request)
+    found = sensitivity(base, step=step)
+    if plot is not None:
+        _write_plot(plot, "tornado", found)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    console = console_of()
+    console.print(_gain_table(found, block_of(console)))
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------
+
+
+def _axes(texts: Sequence[str]) -> dict[str, Any]:
+    """Axes as they are typed. Raises ConfigError."""
+    axes: dict[str, Any] = {}
+    for text in texts:
+        name, given, values = text.partition("=")
+        if not given or not values.strip():
+            raise ConfigError("--axis", text, "it should be NAME=VALUE,VALUE", "such as engine.tp=1,2,4")
+        known = axes.setdefault(name.strip(), [])
+        if not isinstance(known, list):
+            raise ConfigError("--axis", text, "a range cannot be joined with other values", "give one of them")
+        read = _range(name.strip(), values) or [_value(value) for value in values.split(",") if value.strip()]
+        if known and not isinstance(read, list):
+            raise ConfigError("--axis", text, "a range cannot be joined with other values", "give one of them")
+        axes[name.strip()] = read if not isinstance(read, list) else known + read
+    return axes
+
+
+def _range(name: str, text: str) -> list[Any] | None:
+    """``LOW..HIGH:COUNT``: whole numbers in equal steps, or quantities in equal ratios; None for another text. Raises ConfigError."""
+    import numpy as np
+
+    low, dots, rest = text.partition("..")
+    high, colon, count = rest.rpartition(":")
+    if not dots:
+        return None
+    if not colon or not count.strip().isdigit() or not 2 <= int(count) <= 1_000_000:
+        raise ConfigError(
+            "--axis", text, "a range needs a number of values, from 2 to a million", f"such as {name}={low}..{rest}:20"
+        )
+    first, last = _quantity(low), _quantity(high)
+    if first == int(first) and last == int(last) and last - first < 1e6:
+        return [int(value) for value in dict.fromkeys(np.linspace(first, last, int(count)).round().tolist())]
+    if not 0 < first < last:
+        raise ConfigError("--axis", text, "a range goes from a smaller to a larger quantity above 0", "turn it round")
+    return list(np.geomspace(first, last, int(count)).tolist())
+
+
+def _quantity(text: str) -> float:
+    """A number or a quantity with a unit, in base units. Raises ConfigError."""
+    from startup_model.errors import StartupModelError
+    from startup_model.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
+
+    for parse in (float, parse_bandwidth, parse_bytes, parse_flops, parse_seconds):
+        try:
+            return float(parse(text.strip()))
+        except (ValueError, StartupModelError):
+            continue
+    raise ConfigError("--axis", text, "it is no quantity", "such as 0.5 GB/s")
+
+
+def _value(text: str) -> Any:
+    """A value as it is typed: numbers, true, false and null as such, all else as text."""
+    try:
+        value = json.loads(text.strip())
+    except (ValueError, RecursionError):
+        return text.strip()
+    return value if isinstance(value, int | float | bool) or value is None else text.strip()
+
+
+def _changes(text: str) -> dict[str, Any]:
+    """``NAME=VALUE; NAME=VALUE`` as changes. Raises ConfigError."""
+    changes = {}
+    for part in text.split(";"):
+        name, given, value = part.partition("=")
+        if not given or not value.strip():
+            raise ConfigError("--change", text, "it should be NAME=VALUE", "such as engine.enforce_eager=true")
+        changes[name.strip()] = _value(value)
+    return changes
+
+
+# --- output -------------------------------------------------------------------------------------------------------------
+
+
+def _sweep_table(found: Sweep, top: int) -> Table:
+    """The fastest points that start."""
+    import numpy as np
+
+    possible = int(found.feasible.sum())
+    order = np.argsort(np.where(found.feasible, found.total_s, np.inf), axis=None, kind="stable")[: min(top, possible)]
+    shown = [np.unravel_index(int(i), found.shape) for i in order]
+    slowest = any(found.slowest_s[place] != found.total_s[place] for place in shown)
+    title = f"{found.size} starts, {possible} of them possible" + (f"; the {top} fastest" if possible > top else "")
+    table = Table(title=Text(title), title_justify="left")
+    for name in found.axes:
+        table.add_column(Text(name.rsplit(".", 1)[-1]), overflow="fold")
+    for heading in ("seconds", "cold") if slowest else ("seconds",):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("mostly", no_wrap=True)
+    for place in shown:
+        labels = [labels[i] for labels, i in zip(found.axes.values(), place, strict=True)]
+        texts = [Text(f"{label:.4g}" if isinstance(label, float) else str(label)) for label in labels]
+        mark = "~" if found.extrapolated[place] else ""
+        cold = [f"{found.slowest_s[place]:.1f}"] if slowest else []
+        table.add_row(*texts, f"{mark}{found.total_s[place]:.1f}", *cold, str(found.bottleneck[place]))
+    words = ["cold: with caches of unknown state taken as cold"] if slowest else []
+    words += ["~ outside the profile's runs"] if any(found.extrapolated[place] for place in shown) else []
+    table.caption = "; ".join(words)
+    table.caption_justify = "left"
+    return table
+
+
+def _gain_table(found: Sensitivity, block: str) -> Table:
+    table = Table(title=Text(str(found.base)), title_justify="left")
+    table.add_column("change", no_wrap=True)
+    table.add_column("from", overflow="fold")
+    table.add_column("to", overflow="fold")
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("relative", width=_BAR_WIDTH, no_wrap=True)
+    largest = max((abs(gain.saved_s) for gain in found.gains), default=1.0)
+    for gain in found.gains:
+        bar = block * max(1, round(_BAR_WIDTH * abs(gain.saved_s) / largest))
+        new = gain.new if gain.fits else f"{gain.new} (does not start)"
+        table.add_row(gain.name.partition(".")[2], Text(gain.old), Text(new), f"{-gain.saved_s:+.2f}", bar)
+    table.caption = f"numbers better by {found.step:.0%}, flags as another setting; negative: the start becomes shorter"
+    table.caption_justify = "left"
+    return table
+
+
+def _check_printed(found: Sweep) -> None:
+    if found.size > _LARGEST_PRINTED_GRID:
+        problem = f"{found.size} points are too many to be written one by one, more than {_LARGEST_PRINTED_GRID}"
+        raise ConfigError("--axis", MISSING, problem, "take fewer values, or the Python function")
+
+
+def _write_csv(path: Path, found: Sweep) -> None:
+    from startup_model.files import write_atomically
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = found.columns()
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    write_atomically(path, text.getvalue())
+
+
+def _write_plot(path: Path, name: str, found: Any) -> None:
+    """Draw with a function of ``startup_model.plots``. Raises ConfigError when matplotlib is missing or the file cannot be written."""
+    from startup_model import plots
+
+    plots.save(getattr(plots, name)(found), path)

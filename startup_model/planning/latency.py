@@ -1,0 +1,225 @@
+"""What a first request waits, as a distribution: at once on a warm replica, or for a start that is under way or all its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from startup_model.errors import MISSING, ConfigError
+from startup_model.planning.arrivals import Arrivals, MeasuredArrivals, as_arrivals
+from startup_model.planning.checks import LARGEST_POOL, count, number, open_probability, seconds
+from startup_model.planning.starts import ColdStart, Distribution, cold_seconds
+
+__all__ = ["FirstRequestLatency", "first_request_latency"]
+
+BELIEFS = 800
+"""Cold starts that stand for a distribution: its quantiles from 0.06 % to 99.94 %, evenly."""
+
+SCATTERED_BELIEFS = 200
+"""The same where starts scatter as well, which blurs them."""
+
+LARGEST_SCATTER = 2.0
+"""Largest standard deviation of the logarithm from start to start: one start in twenty takes 27 times the median."""
+
+LONGEST_START_S = 1e9
+"""A cold start that takes longer counts as this long: with few reference hosts the last quantiles of a prediction have no bound."""
+
+MOST_SCATTERED = 5_000
+"""Most starts under way for which the scatter from start to start is worked out."""
+
+MOST_REPLAYED = 100_000
+"""Most measured demands that are replayed with starts that scatter."""
+
+DRAWS = 4_000_000
+"""Start times drawn in all where measured demands meet starts that scatter."""
+
+
+@dataclass(frozen=True, eq=False)
+class FirstRequestLatency:
+    """Distribution of the time to the first answer of a demand for a replica. A Distribution itself."""
+
+    warm_s: float
+    """First request on a replica that is warm [s]."""
+    first_s: float
+    """First request on a replica that has just become ready [s]."""
+    no_warm: float
+    """Probability [1] that a demand has to wait for a start."""
+    _waits_longer: Callable[[float], float] = field(repr=False)
+    """w -> probability that a demand waits longer than w [s] for a replica."""
+
+    def probability_above(self, latency_s: float) -> float:
+        """Probability [1] of a latency above ``latency_s`` [s]: the mixture of both kinds. Raises ConfigError."""
+        latency = seconds("latency_s", latency_s)
+        waited = self._waits_longer(latency - self.first_s) if latency >= self.first_s else self.no_warm
+        return waited + (1.0 - self.no_warm if latency < self.warm_s else 0.0)
+
+    def quantile(self, probability: float) -> float:
+        """Latency [s] that is not exceeded with this probability [1]. Raises ConfigError unless 0 < probability < 1."""
+        above = 1.0 - open_probability("probability", probability, "0.99 asks for what 99 of 100 first requests get")
+        if self.no_warm <= above:
+            return self.warm_s
+        low, high = 0.0, 1.0
+        while self._waits_longer(high) > above:
+            low, high = high, 2.0 * high
+        while high - low > 1e-9 * high:
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if self._waits_longer(middle) > above else (low, middle)
+        return self.first_s + high
+
+    @property
+    def p50_s(self) -> float:
+        """The median [s]."""
+        return self.quantile(0.5)
+
+    @property
+    def p90_s(self) -> float:
+        """What nine first requests of ten stay below [s]."""
+        return self.quantile(0.9)
+
+    @property
+    def p99_s(self) -> float:
+        """What 99 first requests of 100 stay below [s]."""
+        return self.quantile(0.99)
+
+
+def first_request_latency(
+    size: int,
+    cold_start: ColdStart,
+    arrivals: Arrivals | float,
+    *,
+    warm_s: float,
+    first_s: float | None = None,
+    confidence: float | None = None,
+    scatter: float = 0.0,
+) -> FirstRequestLatency:
+    """Distribution of the latency of first requests with a pool of ``size`` warm replicas.
+
+    Equation: L = warm_s where a replica is warm, else W + first_s, with W the wait for the next replica that becomes ready and is not promised to an earlier
+    demand. Each start takes T: P(W > w) = P(at least size demands in the last T - w), Poisson or counted. Starts scatter (lognormal, mean T): P(W > w) = S(w) × P(A - B >=
+    size) + (1 - S(w)) × P(A - B >= size + 1), with S(w) = P(start > w), A and B Poisson, A of mean rate × (integral of S over w and beyond) the earlier starts still
+    under way after w, B of mean rate × (integral of 1 - S from 0 to w) the later ones that are ready by then; measured demands are replayed with drawn starts (a
+    fixed seed).
+    size [1]: 0 is scale from zero; cold_start: T [s], or a distribution; arrivals as in ``no_warm_probability``; warm_s [s]: first request on a warm
+    replica; first_s [s]: on one that has just become ready (lazy initialisation), None: the same; confidence [1]: quantile at which a distribution is taken, None: P is
+    averaged over what is not known of T, so that the latency's quantiles hold that as well (beyond 0.999 of T nothing is told apart); scatter [1]: standard
+    deviation of the logarithm from start to start, 0.01 for starts repeated on one host, 0.5 where nodes are provisioned. Raises ConfigError.
+    Source: the backorder delays of base-stock inventory (Palm 1938; Sherbrooke 1968, "METRIC").
+    """
+    size = count("size", size, 0, LARGEST_POOL)
+    warm = seconds("warm_s", warm_s)
+    first = warm if first_s is None else seconds("first_s", first_s)
+    if first < warm:
+        raise ConfigError(
+            "first_s",
+            first,
+            f"a replica that has just become ready is not faster than a warm one (warm_s = {warm:g})",
+            "exchange the two, or leave it out",
+        )
+    scatter = number("scatter", scatter, 0.0, LARGEST_SCATTER, "0.01 for starts repeated on one host")
+    demands = as_arrivals(arrivals)
+    cold = _cold_times(cold_start, confidence, SCATTERED_BELIEFS if scatter else BELIEFS)
+    if scatter > 0.0:
+        _check_scattered(demands, cold)
+    if isinstance(demands, MeasuredArrivals):
+        waits = _replayed(size, demands, cold, scatter) if scatter else _counted(size, demands, cold)
+    else:
+        rate = demands.rate_per_s
+        waits = _poisson_scattered(size, rate, cold, scatter) if scatter else _poisson(size, rate, cold)
+    return FirstRequestLatency(warm, first, waits(0.0), waits)
+
+
+def _cold_times(cold_start: ColdStart, confidence: float | None, beliefs: int) -> NDArray[np.float64]:
+    """Cold starts [s] that are equally likely: one, or what stands for a distribution."""
+    if confidence is not None or not isinstance(cold_start, Distribution):
+        return np.array([cold_seconds(cold_start, 0.5 if confidence is None else confidence)])
+    cold_seconds(cold_start, 0.5)  # refuses what cannot be planned with
+    probabilities = (np.arange(beliefs) + 0.5) / beliefs
+    quantiles = (cold_start.quantile(float(probability)) for probability in probabilities)
+    return np.array([min(number("cold_start", quantile, 0.0, np.inf), LONGEST_START_S) for quantile in quantiles])
+
+
+def _check_scattered(arrivals: Arrivals, cold: NDArray[np.float64]) -> None:
+    """Refuse what would take long. Raises ConfigError."""
+    remedy = "give scatter=0, which tells nearly the same with many demands, or a confidence"
+    if isinstance(arrivals, MeasuredArrivals):
+        if len(arrivals.times_s) > MOST_REPLAYED:
+            problem = f"{len(arrivals.times_s):,} demands are too many to replay with starts that scatter"
+            raise ConfigError("times_s", MISSING, problem, remedy)
+    elif arrivals.rate_per_s * cold[-1] > MOST_SCATTERED:
+        problem = f"it keeps {arrivals.rate_per_s * cold[-1]:.3g} starts under way, too many for starts that scatter"
+        raise ConfigError("rate_per_s", arrivals.rate_per_s, problem, remedy)
+
+
+def _poisson(size: int, rate_per_s: float, cold: NDArray[np.float64]) -> Callable[[float], float]:
+    """w -> P(W > w), each start taking one of ``cold``."""
+    from scipy.special import pdtrc
+
+    def waits_longer(wait_s: float) -> float:
+        left = cold[cold > wait_s] - wait_s
+        return float((pdtrc(size - 1, rate_per_s * left) if size else np.ones(len(left))).sum()) / len(cold)
+
+    return waits_longer
+
+
+def _counted(size: int, arrivals: MeasuredArrivals, cold: NDArray[np.float64]) -> Callable[[float], float]:
+    """The same for measured demands: one waits longer than w where the one ``size`` before it came less than T - w ago."""
+    times = arrivals.times_s
+    gaps = np.sort(times[size:] - times[: len(times) - size]) if size < len(times) else times[:0]
+    return lambda wait_s: float(np.searchsorted(gaps, cold - wait_s).sum()) / (len(times) * len(cold))
+
+
+def _poisson_scattered(
+    size: int, rate_per_s: float, cold: NDArray[np.float64], scatter: float
+) -> Callable[[float], float]:
+    """w -> P(W > w), starts being lognormal about a mean that is one of ``cold``."""
+    from scipy.special import ndtr
+
+    medians = cold * np.exp(-(scatter**2) / 2.0)
+
+    def waits_longer(wait_s: float) -> float:
+        with np.errstate(divide="ignore"):
+            position = np.log(wait_s / medians) / scatter if wait_s > 0 else np.full(len(cold), -np.inf)
+        longer = ndtr(-position)
+        still = cold * ndtr(scatter - position) - wait_s * longer
+        older, newer = rate_per_s * np.maximum(still, 0.0), rate_per_s * np.maximum(wait_s - cold + still, 0.0)
+        waiting = longer * _difference_at_least(size, older, newer)
+        waiting += (1.0 - longer) * _difference_at_least(size + 1, older, newer)
+        return float(waiting.mean())
+
+    return waits_longer
+
+
+def _difference_at_least(least: int, plus: NDArray[np.float64], minus: NDArray[np.float64]) -> NDArray[np.float64]:
+    """P(A - B >= least) for A and B Poisson of the means ``plus`` and ``minus``: the sum of P(B = k) × P(A >= least + k), k within ten deviations of its mean."""
+    from scipy.special import gammaln, pdtrc, xlogy
+
+    reach = 10.0 * np.sqrt(minus) + 20.0
+    first = np.maximum(0.0, np.floor(minus - reach))
+    k = first[:, None] + np.arange(int(2.0 * reach.max()) + 2)
+    weights = np.exp(xlogy(k, minus[:, None]) - minus[:, None] - gammaln(k + 1.0))
+    at_least = np.where(least + k > 0, pdtrc(np.maximum(least + k - 1.0, 0.0), plus[:, None]), 1.0)
+    total: NDArray[np.float64] = (weights * at_least).sum(axis=1)
+    return total
+
+
+def _replayed(
+    size: int, arrivals: MeasuredArrivals, cold: NDArray[np.float64], scatter: float
+) -> Callable[[float], float]:
+    """w -> share of the measured demands that wait longer, over repeated replays with drawn starts: the i-th demand is served by the (i - size)-th start that is
+    ready."""
+    times = arrivals.times_s
+    if size >= len(times):
+        return lambda wait_s: 0.0
+    repeats = max(1, min(SCATTERED_BELIEFS, DRAWS // len(times)))
+    generator = np.random.default_rng(0)
+    means = np.quantile(cold, (np.arange(repeats) + 0.5) / repeats) * np.exp(-(scatter**2) / 2.0)
+    waits = np.empty((repeats, len(times) - size))
+    for row, mean in zip(waits, means, strict=True):
+        starts = mean * np.exp(scatter * generator.standard_normal(len(times)))
+        row[:] = np.sort(times + starts)[: len(times) - size] - times[size:]
+    ordered = np.sort(waits, axis=None)
+    demands = repeats * len(times)
+    return lambda wait_s: float(len(ordered) - np.searchsorted(ordered, wait_s, side="right")) / demands
