@@ -21,7 +21,7 @@ import numpy as np
 
 import startup_model
 from calibration.estimator import SMALL_SAMPLE, calibrate, total_error
-from calibration.fit import FittedSet, HostFit, fit_host, observe, run_inputs
+from calibration.fit import HostFit, fit_host, observe, run_inputs
 from calibration.published import CITATION, HOSTS, published_runs, records_digest
 from calibration.records import RunRecord
 from calibration.validate import HeldOutReport, leave_one_out
@@ -292,7 +292,7 @@ def _set(term: str, variant: str, fit: HostFit, donor: HostFit | None) -> dict[s
                 value=fixed[0], unit=meta.unit, std_error=fixed[1], source="fixed", note=fixed[2]
             )
         elif own is not None:
-            borrowed = _borrowed_coefficient(term, name, own, donor)
+            borrowed = _borrowed_coefficient(term, name, variant, fit, donor)
             if borrowed is not None:
                 values[name] = borrowed
                 continue
@@ -308,12 +308,15 @@ def _set(term: str, variant: str, fit: HostFit, donor: HostFit | None) -> dict[s
     return values
 
 
-def _borrowed_coefficient(term: str, name: str, own: FittedSet, donor: HostFit | None) -> CoefficientValue | None:
-    """The storage ratio of a host without cold runs: the donor's."""
-    if (term, name) != ("weight_load", "storage_ratio") or donor is None:
+def _borrowed_coefficient(
+    term: str, name: str, variant: str, fit: HostFit, donor: HostFit | None
+) -> CoefficientValue | None:
+    """The storage ratio of a host or a load format without cold runs: that of the donor, or of the default format."""
+    if (term, name) != ("weight_load", "storage_ratio") or (donor is None and variant == "default"):
         return None
-    value = donor.sets["weight_load", "default"].values[name]
-    return CoefficientValue(value=_rounded(value), unit="1", std_error=None, source="borrowed", note=f"of {DONOR}")
+    value = (donor or fit).sets["weight_load", "default"].values[name]
+    note = f"of {DONOR}" if donor else "of the default format: no cold run with this one"
+    return CoefficientValue(value=_rounded(value), unit="1", std_error=None, source="borrowed", note=note)
 
 
 def _host_ratio(term: str, fit: HostFit, donor: HostFit) -> float:

@@ -29,7 +29,7 @@ def check_level(level: float) -> float:
 
 def check_probability(probability: float) -> float:
     """``probability`` when a quantile can be asked for at it. Raises ConfigError unless it lies within 0.0005 to 0.9995."""
-    least = (1.0 - LARGEST_LEVEL) / 2.0
+    least = round((1.0 - LARGEST_LEVEL) / 2.0, 12)
     if (
         isinstance(probability, bool)
         or not isinstance(probability, int | float)
