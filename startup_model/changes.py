@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -11,9 +11,9 @@ from startup_model.config.engine import EngineConfig
 from startup_model.config.hardware import Cpu, HardwareConfig, Storage, storage_changes
 from startup_model.config.model import ModelConfig
 from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
-from startup_model.model import as_engine, as_hardware, as_model, as_profile, is_path
+from startup_model.model import as_engine, as_hardware, as_model, as_profile
 from startup_model.prediction import Start
-from startup_model.units import format_bandwidth
+from startup_model.units import format_bandwidth, format_bytes, format_seconds
 
 __all__ = [
     "PARTS",
@@ -22,8 +22,8 @@ __all__ = [
     "changed_start",
     "check_name",
     "field_names",
-    "is_preset",
     "label_of",
+    "shown_number",
     "with_accelerators",
 ]
 
@@ -54,7 +54,7 @@ def check_name(name: object, where: str) -> str:
     if not isinstance(name, str):
         raise ConfigError(where, name, "it should be a dotted name", "such as 'hardware.storage.cold_bandwidth'")
     if name not in field_names():
-        alone = [known for known in field_names() if known.rsplit(".", 1)[-1] == name]
+        alone = [known for known in field_names() if known.rsplit(".", 1)[-1] == name.strip().lower()]
         if len(alone) == 1:
             raise ConfigError(where, name, "no such field", f"did you mean {alone[0]!r}?")
         raise UnknownNameError(where, name, field_names())
@@ -74,22 +74,16 @@ def apply_changes(start: Start, changes: Mapping[str, Any]) -> Start:
 
 
 def changed_start(start: Start, changes: Mapping[str, Any]) -> Start:
-    """``apply_changes``, and a node that is named by its preset gets as many accelerators as the engine needs."""
+    """``apply_changes``, and a node that does not say how many accelerators it has has as many as the engine needs."""
     changed = apply_changes(start, changes)
-    if is_preset(changes.get("hardware")):
-        changed = changed._replace(hardware=with_accelerators(changed.hardware, changed.engine))
-    return changed
+    return changed._replace(hardware=with_accelerators(changed.hardware, changed.engine))
 
 
 def with_accelerators(node: HardwareConfig, engine: EngineConfig) -> HardwareConfig:
-    """The node with as many accelerators as the engine's ranks need: a preset names the accelerator, not how many there are."""
+    """The node with as many accelerators as the engine's ranks need, where nobody said how many it has: a preset names the accelerator only."""
     needed = -(-engine.tp * engine.pp * engine.dp // node.nodes)
-    return node.replace(gpus=needed) if not node.is_cpu_only and needed > node.gpus else node
-
-
-def is_preset(value: object) -> bool:
-    """Whether a node is given by the name of its accelerator."""
-    return isinstance(value, str) and not is_path(value)
+    said = "gpus" in node.model_fields_set or node.is_cpu_only
+    return node if said or needed <= node.gpus else node.replace(gpus=needed)
 
 
 def _replaced(config: Any, name: str, field: str, value: Any) -> Any:
@@ -108,6 +102,21 @@ def _replaced(config: Any, name: str, field: str, value: Any) -> Any:
         raise ConfigError(field, error.value, error.problem, error.remedy) from None
     except StartupModelError as error:
         raise ConfigError(name, value, str(error)) from None
+
+
+_SHOWN: Mapping[str, Callable[[float], str]] = {
+    **dict.fromkeys(("page_cache", "cold_bandwidth", "local_nvme", "network_disk", "object_store"), format_bandwidth),
+    **dict.fromkeys(("host_memory", "image_bytes", "gpu_memory", "checkpoint_bytes", "tokenizer_bytes"), format_bytes),
+    **dict.fromkeys(("provision_s", "container_start_s"), format_seconds),
+}
+
+
+def shown_number(name: str, value: Any) -> str:
+    """The value of a field for people, numbers with their unit."""
+    leaf = name.rsplit(".", 1)[-1]
+    number = isinstance(value, float) and not isinstance(value, bool)
+    shown = format_bandwidth if leaf.endswith("bandwidth") else _SHOWN.get(leaf, "{:.4g}".format)
+    return shown(value) if number else str(value)
 
 
 def label_of(value: Any) -> Any:

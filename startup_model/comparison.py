@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from startup_model.changes import changed_start, check_name, field_names, label_of
 from startup_model.errors import MISSING, ConfigError, StartupModelError
-from startup_model.model import as_start, predict
+from startup_model.factors import SAFETY_FACTOR
+from startup_model.frames import data_frame
+from startup_model.model import as_start, check_include, predict
 from startup_model.phases import Phase
 from startup_model.plan import Plan, make_plan
 from startup_model.prediction import Start, StartupPrediction
+from startup_model.uncertainty import DEFAULT_LEVEL
 from startup_model.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -84,13 +87,7 @@ class Comparison(NamedTuple):
 
     def to_pandas(self) -> pd.DataFrame:
         """Phases as rows and starts as columns, the totals last. Raises ConfigError when pandas is not installed."""
-        try:
-            import pandas as pd
-        except ModuleNotFoundError:
-            raise ConfigError(
-                "pandas", MISSING, "it is not installed", "pip install 'startup-model[notebook]'"
-            ) from None
-        return pd.DataFrame(self.phases | {"total": self.totals}).T
+        return data_frame(self.phases | {"total": self.totals}).T
 
     def text(self) -> str:
         """A table: a line a phase, a column a start."""
@@ -104,42 +101,41 @@ class Comparison(NamedTuple):
         return "\n".join(lines)
 
 
-def what_if(base: BaseLike, changes: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Comparison:
+def what_if(
+    base: BaseLike, changes: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, include: Iterable[str] = ()
+) -> Comparison:
     """The same start with something changed, side by side, phase by phase.
 
     base: a prediction, or what ``predict`` takes: ``(model, hardware, engine)`` or a dict of ``model``, ``hardware``, ``engine``, ``profile``. changes: by
-    dotted name, ``{"engine.tp": 2}``; several starts as ``{label: changes}`` or a list of changes. Raises ConfigError for a field that does not exist or a
-    value that does not fit.
+    dotted name, ``{"engine.tp": 2}``; several starts as ``{label: changes}`` or a list of changes. include: segments, where the base is no prediction. A node that does not say
+    how many accelerators it has has as many as each engine needs. Raises ConfigError for a field that does not exist or a value that does not fit.
     """
-    start, level, safety, include = _read_base(base)
+    start, level, safety, segments = _read_base(base, include)
     given = _read_changes(changes)
-    starts = {BASE: start} | {label: changed_start(start, change) for label, change in given.items()}
+    starts = {BASE: changed_start(start, {})} | {label: changed_start(start, change) for label, change in given.items()}
     predictions = {
-        label: predict(*one[:3], profile=one.profile, level=level, safety_factor=safety, include=include)
+        label: predict(*one[:3], profile=one.profile, level=level, safety_factor=safety, include=segments)
         for label, one in starts.items()
     }
     return Comparison(MappingProxyType(predictions), MappingProxyType({BASE: {}, **given}))
 
 
-def _read_base(base: BaseLike) -> tuple[Start, float, float, tuple[str, ...]]:
+def _read_base(base: BaseLike, include: Iterable[str]) -> tuple[Start, float, float, tuple[str, ...]]:
     """The start, level, safety factor and segments that a base stands for. Raises ConfigError."""
     if isinstance(base, StartupPrediction):
-        start = base.context.start
-        include = tuple(phase.value for phase in base.phases if phase in base.segments)
-        return start, base.level, base.safety_factor, include
+        segments = tuple(phase.value for phase in base.phases if phase in base.segments)
+        return base.context.start, base.level, base.safety_factor, segments
     if isinstance(base, Mapping):
         if not base.keys() <= set(Start._fields) or not {"model", "hardware"} <= base.keys():
+            others = ", ".join(sorted(map(str, base.keys() - set(Start._fields))))
             problem = "it should hold model and hardware, and may hold engine and profile"
-            raise ConfigError(
-                "base",
-                MISSING,
-                problem,
-                f"not {', '.join(sorted(map(str, base.keys() - set(Start._fields)))) or 'less'}",
-            )
-        return as_start(base["model"], base["hardware"], base.get("engine"), base.get("profile")), 0.9, 1.5, ()
-    if isinstance(base, Sequence) and not isinstance(base, str) and 2 <= len(base) <= len(Start._fields):
-        return as_start(*base), 0.9, 1.5, ()
-    raise ConfigError("base", base, "it is no start", "give a prediction or (model, hardware, engine)")
+            raise ConfigError("base", MISSING, problem, f"not {others}" if others else "")
+        start = as_start(base["model"], base["hardware"], base.get("engine"), base.get("profile"))
+    elif isinstance(base, Sequence) and not isinstance(base, str) and 2 <= len(base) <= len(Start._fields):
+        start = as_start(*base)
+    else:
+        raise ConfigError("base", base, "it is no start", "give a prediction or (model, hardware, engine)")
+    return start, DEFAULT_LEVEL, SAFETY_FACTOR, tuple(phase.value for phase in check_include(include))
 
 
 def _read_changes(changes: object) -> dict[str, Mapping[str, Any]]:
@@ -255,21 +251,21 @@ _FLAGS: Mapping[str, tuple[Any, ...]] = {
 """Flag -> settings worth trying."""
 
 
-def sensitivity(base: BaseLike, *, step: float = STEP) -> Sensitivity:
+def sensitivity(base: BaseLike, *, step: float = STEP, include: Iterable[str] = ()) -> Sensitivity:
     """Seconds that each number of the node is worth when it is better by ``step`` (0.1: bandwidths and speeds x 1.1, times and sizes / 1.1), and
     what each flag would save: total_s of the base - total_s with the change. The largest come first.
 
-    base: as for ``what_if``. Changes that nothing depends on are left out. Raises ConfigError unless 0 < step <= 10.
+    base, include: as for ``what_if``. ``saved_s`` is positive where the start becomes shorter. Changes that nothing depends on are left out. Raises ConfigError unless 0 < step <= 10.
     """
     if isinstance(step, bool) or not isinstance(step, int | float) or not 0.0 < step <= 10.0:
         raise ConfigError("step", step, "it should lie between 0 and 10", "0.1 asks for 10 %")
-    start, level, safety, include = _read_base(base)
+    start, level, safety, segments = _read_base(base, include)
 
     def at(changed: Start) -> StartupPrediction:
-        return predict(*changed[:3], profile=changed.profile, level=level, safety_factor=safety, include=include)
+        return predict(*changed[:3], profile=changed.profile, level=level, safety_factor=safety, include=segments)
 
-    now = at(start)
-    plan = make_plan(start)
+    now = at(changed_start(start, {}))
+    plan = make_plan(now.context.start)
     gains = []
     for name, kind, old, new, value in (*_better_numbers(plan, step), *_other_flags(start)):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from startup_model.factors import SAFETY_FACTOR, check_safety_factor
 from startup_model.files import is_file, is_folder
 from startup_model.phases import Phase
 from startup_model.pipelines import Overlap, Step, run_pipeline
-from startup_model.plan import SEGMENTS, UNKNOWN_HOST_SPREAD, Plan, describe, make_plan
+from startup_model.plan import SEGMENTS, Plan, describe, make_plan
 from startup_model.prediction import Context, PhasePrediction, Spread, Start, StartupPrediction, TermCall
 from startup_model.profile import Profile, reference_names
 from startup_model.uncertainty import check_level
@@ -96,9 +97,10 @@ def predict(
             phases[phase] = PhasePrediction(phase, seconds, seconds, calls, phase_spread)
             total += seconds
             spread += seconds * phase_spread
+    own = plan.common_spread
     if include:
-        total, spread = _add_segments(check_include(include), prepared, phases, total, spread)
-    scatter = Spread(spread / total if total else 0.0, plan.degrees, plan.common_spread)
+        total, own = _add_segments(check_include(include), prepared, phases, total)
+    scatter = Spread(spread / total if total else 0.0, plan.degrees, own)
     factor = scatter.factor((1.0 + level) / 2.0)
     slowest = total + prepared.cold_extra_s
     interval = (total / factor, slowest * factor)
@@ -148,19 +150,20 @@ def check_include(include: Iterable[str]) -> tuple[Phase, ...]:
 
 
 def _add_segments(
-    include: Iterable[Phase], prepared: _Prepared, phases: dict[Phase, PhasePrediction], total: float, spread: float
+    include: Iterable[Phase], prepared: _Prepared, phases: dict[Phase, PhasePrediction], total: float
 ) -> tuple[float, float]:
-    """Put the segments that were asked for among the phases, in order; the new total and spread."""
+    """Put the segments that were asked for among the phases, in order; the new total, and the standard deviation of its logarithm that is independent of the
+    host: √(Σ (deviation × seconds)²) / total over the time to ready and each segment."""
+    scatter = [prepared.plan.common_spread * total]
     for phase in include:
-        seconds = prepared.context.segments[phase]
-        calls = prepared.plan.segment_calls[phase]
-        phases[phase] = PhasePrediction(phase, seconds, seconds, calls, UNKNOWN_HOST_SPREAD)
+        seconds, spread = prepared.context.segments[phase], prepared.plan.segment_spread(phase)
+        phases[phase] = PhasePrediction(phase, seconds, seconds, prepared.plan.segment_calls[phase], spread)
         total += seconds
-        spread += seconds * UNKNOWN_HOST_SPREAD
+        scatter.append(spread * seconds)
     ordered = {phase: phases[phase] for phase in Phase if phase in phases}
     phases.clear()
     phases.update(ordered)
-    return total, spread
+    return total, math.hypot(*scatter) / total if total else 0.0
 
 
 # --- reading what users give --------------------------------------------------------------------------------------------

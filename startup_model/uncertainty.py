@@ -11,8 +11,14 @@ import numpy as np
 from startup_model.errors import ConfigError
 from startup_model.formula import Values
 
-__all__ = ["check_level", "check_probability", "spread_factor", "student_quantile"]
+__all__ = ["DEFAULT_LEVEL", "check_level", "check_probability", "spread_factor", "student_quantile"]
 
+
+_LARGEST_LOGARITHM = 709.0
+"""Beyond it there is no floating-point number."""
+
+DEFAULT_LEVEL = 0.9
+"""Probability of an interval where none is asked for."""
 
 LARGEST_LEVEL = 0.999
 """The spreads rest on few hosts and runs: nothing beyond can be said."""
@@ -74,4 +80,5 @@ def spread_factor(shared: Values, own: Values, probability: float) -> Values:
     if isinstance(shared, np.ndarray) or isinstance(own, np.ndarray):
         factor: Values = np.exp(np.copysign(np.hypot(shared, own), probability - 0.5))
         return factor
-    return math.exp(math.copysign(math.hypot(shared, own), probability - 0.5))
+    logarithm = math.copysign(math.hypot(shared, own), probability - 0.5)
+    return math.exp(logarithm) if logarithm < _LARGEST_LOGARITHM else math.inf

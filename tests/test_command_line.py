@@ -480,3 +480,211 @@ def test_a_quoted_model_name_comes_back_letter_by_letter(name: str) -> None:
     if plain.startswith("-") or "$" in plain or "`" in plain or "://" in plain:
         return
     assert read(f"vllm serve '{quoted}'")["model"] == plain
+
+
+# --- the way back -------------------------------------------------------------------------------------------------------
+
+NAMES = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789/._- :'\"\\\\(){}", min_size=1, max_size=30)
+COMMON: dict[str, st.SearchStrategy[Any]] = {
+    "model": NAMES.map(lambda name: f"m{name}").filter(lambda name: "://" not in name and ": " not in name),
+    "tp": st.integers(1, 64),
+    "pp": st.integers(1, 8),
+    "dp": st.integers(1, 8),
+    "dtype": st.sampled_from(["auto", "bfloat16", "half", "float32"]),
+    "quantization": st.sampled_from([None, "awq", "fp8", "gptq_marlin", "compressed-tensors"]),
+    "kv_cache_dtype": st.sampled_from(["auto", "fp8", "fp8_e5m2"]),
+    "load_format": st.sampled_from(["auto", "dummy", "runai_streamer"]),
+    "gpu_memory_utilization": st.none() | st.floats(1e-6, 1.0),
+    "max_model_len": st.none() | st.integers(1, 10**9),
+    "max_num_batched_tokens": st.none() | st.integers(1, 10**9),
+    "max_num_seqs": st.none() | st.integers(1, 10**7),
+    "block_size": st.none() | st.integers(1, 65536),
+    "enforce_eager": st.booleans(),
+    "max_capture_size": st.none() | st.integers(1, 10**6),
+    "capture_sizes": st.none() | st.lists(st.integers(1, 10**6), min_size=1, max_size=6).map(tuple),
+}
+VLLM: dict[str, st.SearchStrategy[Any]] = COMMON | {
+    "expert_parallel": st.booleans(),
+    "swap_space": st.none() | st.floats(0, 1e6).map(lambda size: size * 2**30),
+    "num_gpu_blocks_override": st.none() | st.integers(1, 10**10),
+    "kv_cache_memory_bytes": st.none() | st.integers(1, 10**15 - 1).map(float),
+    "max_seq_len_to_capture": st.integers(1, 10**9),
+    "cudagraph_mode": st.sampled_from([None, "none", "piecewise", "full", "full_decode_only", "full_and_piecewise"]),
+    "optimization_level": st.none() | st.integers(0, 3),
+    "chunked_prefill": st.sampled_from([None, True, False]),
+    "prefix_caching": st.sampled_from([None, True, False]),
+    "torch_compile": st.sampled_from([None, False]),
+    "generation": st.sampled_from([None, "v0", "v1"]),
+    "compile_cache": st.sampled_from(["unknown", "cold"]),
+    "unused_flags": st.sampled_from([(), ("--trust-remote-code",), ("--no-async-scheduling", "--enable-lora")]),
+}
+SGLANG: dict[str, st.SearchStrategy[Any]] = COMMON | {
+    "torch_compile": st.sampled_from([None, True]),
+    "prefix_caching": st.sampled_from([None, False]),
+    "unused_flags": st.sampled_from([(), ("--trust-remote-code",)]),
+}
+SET_BY = {
+    "generation": "VLLM_USE_V1",
+    "torch_compile": "TORCH_COMPILE_DISABLE",
+    "compile_cache": "VLLM_DISABLE_COMPILE_CACHE",
+}
+VARIABLES = st.dictionaries(
+    st.sampled_from(["VLLM_LOGGING_LEVEL", "OMP_NUM_THREADS", "NCCL_P2P_DISABLE", "HF_HOME"]),
+    st.text("abcXYZ0189/._-,' \"\\\\:=&;|", max_size=20),
+    max_size=3,
+)
+
+
+def configurations(engine: str, fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[EngineConfig]:
+    """Configurations with some fields set."""
+    given = st.fixed_dictionaries({}, optional=fields)
+    return st.builds(
+        lambda fields, environment: EngineConfig(engine=engine, environment=environment, **fields), given, VARIABLES
+    )  # type: ignore[arg-type]
+
+
+def with_its_variables(config: EngineConfig) -> EngineConfig:
+    """With the variables that set its fields, which are listed beside them when a command is read."""
+    values = {
+        "VLLM_USE_V1": "0" if config.generation == "v0" else "1",
+        "TORCH_COMPILE_DISABLE": "1",
+        "VLLM_DISABLE_COMPILE_CACHE": "1",
+    }
+    default = EngineConfig(engine=config.engine)
+    if config.engine == "sglang":
+        return config
+    added = {name: values[name] for field, name in SET_BY.items() if getattr(config, field) != getattr(default, field)}
+    return config.replace(environment=dict(config.environment) | added)
+
+
+@settings(max_examples=300, deadline=2000)
+@given(st.one_of(configurations("vllm", VLLM), configurations("sglang", SGLANG)))
+def test_a_written_command_is_read_as_the_same_configuration(config: EngineConfig) -> None:
+    settings_too = config.capture_sizes is not None or config.cudagraph_mode is not None
+    if config.engine == "vllm" and config.optimization_level is not None and settings_too:
+        with pytest.raises(ConfigError, match=r"optimization_level = [0-3]: its flag depends on the version"):
+            config.to_command()
+        config = config.replace(optimization_level=None)
+    found = EngineConfig.from_command(config.to_command())
+    assert found == with_its_variables(config)
+    assert EngineConfig.from_command(found.to_command()) == found
+
+
+@settings(max_examples=200, deadline=2000)
+@given(
+    configurations("vllm", {name: values for name, values in VLLM.items() if name != "generation"}),
+    st.sampled_from(["0.3.1", "0.6.4", "0.8.4", "0.10.1.1", "0.10.2", "0.11.0", "0.11.1", "0.12.0", "0.33.0"]),
+)
+def test_a_version_spells_flags_its_own_way_or_says_that_it_has_none(config: EngineConfig, version: str) -> None:
+    try:
+        command, message = config.replace(version=version).to_command(), ""
+    except ConfigError as refused:
+        command, message = "vllm serve", refused.problem
+    assert message == "" or f"vllm {version} has no --" in message
+    if not message:
+        found = EngineConfig.from_command(command)
+        # What an early version does by itself without a flag is read as None.
+        quiet = {name: None for name in ("chunked_prefill", "prefix_caching") if getattr(found, name) is None}
+        assert found == with_its_variables(config).replace(**quiet)
+        assert all(getattr(config, name) in (None, False) for name in quiet)
+
+
+@settings(max_examples=100, deadline=2000)
+@given(st.lists(WORDS, max_size=25).map(" ".join))
+def test_what_is_read_can_be_written_or_the_reason_is_told(text: str) -> None:
+    try:
+        config = EngineConfig.from_command(text)
+    except StartupModelError:
+        return
+    try:
+        again, message = EngineConfig.from_command(config.to_command()), ""
+    except ConfigError as refused:
+        again, message = config, str(refused)
+    assert again == config.replace(version=None) or message
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("fields", "command"),
+    [
+        ({}, "vllm serve m"),
+        ({"version": "0.10.1.1", "max_capture_size": 8}, "vllm serve m --cuda-graph-sizes 8"),
+        ({"version": "0.11.1", "max_capture_size": 8}, "vllm serve m --max-cudagraph-capture-size 8"),
+        ({"max_capture_size": 8}, "vllm serve m --max-cudagraph-capture-size 8"),
+        ({"capture_sizes": (1, 2)}, """vllm serve m --compilation-config '{"cudagraph_capture_sizes": [1, 2]}'"""),
+        ({"optimization_level": 3}, "vllm serve m -O3"),
+        (
+            {"version": "0.11.0", "optimization_level": 3, "cudagraph_mode": "full"},
+            """vllm serve m --compilation-config '{"cudagraph_mode": "FULL", "level": 3}'""",
+        ),
+        (
+            {"version": "0.12.0", "optimization_level": 3, "cudagraph_mode": "full"},
+            """vllm serve m --compilation-config '{"cudagraph_mode": "FULL"}' -O3""",
+        ),
+        ({"version": "0.4.2", "max_seq_len_to_capture": 9}, "vllm serve m --max-context-len-to-capture 9"),
+        ({"version": "0.6.4", "prefix_caching": False}, "vllm serve m"),
+        ({"version": "0.6.5", "prefix_caching": False}, "vllm serve m --no-enable-prefix-caching"),
+        ({"version": "0.5.2", "chunked_prefill": False}, "vllm serve m"),
+        ({"version": "0.8.4", "chunked_prefill": False}, "vllm serve m --enable-chunked-prefill=false"),
+        ({"chunked_prefill": False}, "vllm serve m --no-enable-chunked-prefill"),
+        ({"generation": "v0", "version": "0.10.0"}, "VLLM_USE_V1=0 vllm serve m"),
+        ({"generation": "v1", "version": "0.11.0"}, "vllm serve m"),
+        ({"torch_compile": False}, "TORCH_COMPILE_DISABLE=1 vllm serve m"),
+        ({"compile_cache": "cold"}, "VLLM_DISABLE_COMPILE_CACHE=1 vllm serve m"),
+        (
+            {"environment": {"VLLM_CPU_KVCACHE_SPACE": "1"}, "kv_cache_memory_bytes": 2.0**30},
+            "VLLM_CPU_KVCACHE_SPACE=1 vllm serve m",
+        ),
+        (
+            {"environment": {"VLLM_CPU_KVCACHE_SPACE": "1"}, "kv_cache_memory_bytes": 2.0**31},
+            "VLLM_CPU_KVCACHE_SPACE=1 vllm serve m --kv-cache-memory-bytes 2147483648",
+        ),
+        ({"engine": "sglang"}, "python -m sglang.launch_server --model-path m"),
+        (
+            {"engine": "sglang", "torch_compile": False, "prefix_caching": True},
+            "python -m sglang.launch_server --model-path m",
+        ),
+        (
+            {"engine": "sglang", "expert_parallel": True, "tp": 8},
+            "python -m sglang.launch_server --model-path m --ep-size 8 --tp-size 8",
+        ),
+    ],
+)
+def test_how_fields_are_spelled(fields: dict[str, Any], command: str) -> None:
+    assert EngineConfig(model="m", **fields).to_command() == command
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"page_cache": "cold"}, "engine.page_cache = 'cold': no flag of vllm sets it; it is no flag but a state"),
+        ({"compile_cache": "warm"}, "engine.compile_cache = 'warm': no flag of vllm sets it"),
+        ({"offline": True}, "engine.offline = True: no flag of vllm sets it; leave it out: a command line starts a server"),
+        ({"lazy_experts": True}, "engine.lazy_experts = True"),
+        ({"torch_compile": True}, "engine.torch_compile = True: no flag of vllm sets it; leave it out, or give"),
+        ({"unused_flags": ("--port",)}, "engine.unused_flags = '--port': its value was not kept; give the command line"),
+        ({"unused_flags": ("(an unknown flag)",)}, "its value was not kept"),
+        ({"version": "0.8.0", "max_capture_size": 8}, "vllm 0.8.0 has no --max-cudagraph-capture-size or --cuda-graph-sizes"),
+        ({"version": "0.10.1", "kv_cache_memory_bytes": 1e9}, "vllm 0.10.1 has no --kv-cache-memory-bytes"),
+        ({"version": "0.18.0", "swap_space": 1e9}, "vllm 0.18.0 has no --swap-space"),
+        ({"version": "0.10.0", "cudagraph_mode": "full"}, "vllm 0.10.0 has no --compilation-config with cudagraph_mode"),
+        ({"environment": {"VLLM_USE_V1": "1"}, "generation": "v0"}, "environment.VLLM_USE_V1 = '1': it contradicts the configuration; write '0'"),
+        ({"environment": {"VLLM_USE_V1": "maybe"}}, "environment.VLLM_USE_V1 = 'maybe': it should be true or false"),
+        ({"environment": {"A B": "1"}}, "engine.environment = 'A B': not the name of a variable"),
+        ({"kv_cache_memory_bytes": 1.5}, r"--kv-cache-memory-bytes = '1.5': no command line says it \(it should be a whole number"),
+        ({"kv_cache_memory_bytes": 1e17}, "no command line says it"),
+        ({"model": "-m"}, "engine.model = '-m': no command line says it"),
+        ({"model": "$M"}, r"engine.model = '\$M': no command line says it .a shell variable"),
+        ({"model": "a\u200bb"}, "no command line says it"),
+        ({"model": "http://user:pw@h/m"}, "no command line says it"),
+        ({"engine": "sglang", "capture_sizes": ()}, "no command line says it"),
+        ({"engine": "sglang", "swap_space": 1e9}, "engine.swap_space = 1000000000.0: no flag of sglang sets it"),
+        ({"engine": "sglang", "expert_parallel": True}, "engine.expert_parallel = True: no flag of sglang sets it"),
+        ({"engine": "sglang", "generation": "v1"}, "engine.generation = 'v1': no flag of sglang sets it"),
+    ],
+)  # fmt: skip
+def test_what_no_command_line_says_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        EngineConfig(**({"model": "m"} | fields)).to_command()
+    assert len(str(refused.value)) <= 600
+    assert str(refused.value).isprintable()

@@ -429,3 +429,9 @@ def test_the_ends_of_what_can_be_asked_for() -> None:
     """0.0005 and 0.9995 are allowed, as the message says, although (1 - 0.999) / 2 is a little more than 0.0005."""
     found = predict("meta-llama/Llama-2-7b-hf", "h100-nvl", page_cache="hot", compile_cache="warm")
     assert found.quantile(0.0005) < found.total_s < found.quantile(0.9995)
+
+
+def test_spreads_beyond_every_number_are_infinite() -> None:
+    found = predict(LLAMA_7B, "h100-nvl", page_cache="hot", compile_cache="warm")
+    assert found.spread._replace(own=1e3).factor(0.99) == float("inf")
+    assert found.spread._replace(own=1e3).factor(0.01) == 0.0

@@ -365,3 +365,25 @@ def test_names() -> None:
     } <= set(field_names())
     assert set(NUMBERS) <= set(field_names())
     assert isinstance(Profile.reference("h100-nvl-epyc-9354"), Profile)
+
+
+def test_a_number_of_accelerators_that_is_given_is_kept() -> None:
+    """A preset alone grows with the ranks; ``hardware.gpus`` as an axis, or in a scenario, is what it says."""
+    found = sweep(MODEL, "h100-sxm", axes={"hardware.gpus": [1, 4], "engine.tp": [1, 4]})
+    assert found.status.tolist() == [["ok", "invalid"], ["ok", "ok"]]
+    assert found.point((1, 0)).start.hardware.gpus == 4
+    free = sweep(MODEL, "h100-sxm", axes={"engine.tp": [1, 4]})
+    assert [free.point((i,)).start.hardware.gpus for i in range(2)] == [1, 4]
+    case = {
+        "one": {"hardware": "l40s", "hardware.gpus": 1, "engine.tp": 2},
+        "as many": {"hardware": "l40s", "engine.tp": 2},
+    }
+    assert sweep(MODEL, "h100-sxm", axes={"case": case}).status.tolist() == ["invalid", "ok"]
+
+
+def test_warnings_are_counted() -> None:
+    found = sweep(MODEL, "h100-sxm", axes={"engine.page_cache": ["hot", "cold"], "hardware": ["h100-sxm", "l40s"]})
+    assert any("the processor is not named" in word and points == 2 for word, points in found.warnings.items())
+    assert any("an assumed bandwidth" in word for word in found.warnings)
+    given = sweep(MODEL, "h100-sxm", axes={"engine.page_cache": ["cold"], COLD: [1e9, 2e9]})
+    assert not any("assumed bandwidth" in word for word in given.warnings)

@@ -52,6 +52,7 @@ def main() -> NoReturn:
     """Entry point: runs the command and turns errors of the library into one line and exit status 2."""
     from startup_model.cli import decisions, predictions
 
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
@@ -78,6 +79,17 @@ def main() -> NoReturn:
             raise
         _fail(_parser_message(error.format_message()))  # an error of the option parser
     raise SystemExit(code or 0)
+
+
+def _open_closed_streams() -> None:
+    """Put the null device where a standard stream is closed: files opened later would take its number, and be written into."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def _parser_message(message: str) -> str:

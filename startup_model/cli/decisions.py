@@ -32,12 +32,14 @@ from startup_model.cli.options import (
     engine_and_node,
     predicted,
     print_json,
+    start_of,
 )
 from startup_model.errors import MISSING, ConfigError
 
 if TYPE_CHECKING:
     from startup_model.comparison import Sensitivity
     from startup_model.grid.result import Sweep
+    from startup_model.manifests import PlanRequest
 
 __all__ = ["register"]
 
@@ -56,6 +58,31 @@ ChangeOption = Annotated[
     list[str] | None,
     typer.Option("--change", help="NAME=VALUE of one start beside the base; several with ; between them."),
 ]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        help="text, kubernetes, startup-probe, hpa, keda, karpenter, knative, ray-serve, configmap, env, blis, llm-d-inference-sim, dynosim or json.",
+    ),
+]
+QuantileOption = Annotated[float, typer.Option("--quantile", help="Share of starts that probes and deadlines hold.")]
+MarginOption = Annotated[float, typer.Option("--margin", help="Factor on top of the quantile.")]
+PeriodOption = Annotated[int, typer.Option("--period", help="Seconds between two probes.")]
+DetectionOption = Annotated[str, typer.Option("--detection", help="From a demand to the metric that shows it.")]
+NameOption = Annotated[str | None, typer.Option("--name", help="Of the deployment; default: the model's name.")]
+NamespaceOption = Annotated[str | None, typer.Option("--namespace", help="Namespace of the deployment.")]
+ImageOption = Annotated[str | None, typer.Option("--image", help="Container image; default: the engine's own.")]
+VolumeOption = Annotated[
+    str | None, typer.Option("--volume-claim", help="PersistentVolumeClaim that holds the checkpoint.")
+]
+ReplicasOption = Annotated[str, typer.Option("--replicas", help="LEAST:MOST.")]
+RateOption = Annotated[
+    str | None, typer.Option("--rate", help="Demands for a replica, such as 6/h: how many to keep warm.")
+]
+TargetOption = Annotated[
+    float, typer.Option("--target", help="Largest share of demands that may find no warm replica.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Also for a server that does not start.")]
 StepOption = Annotated[float, typer.Option("--step", help="Relative change of each number; 0.1 is 10 %.")]
 
 
@@ -64,6 +91,7 @@ def register(app: typer.Typer) -> None:
     app.command("sweep")(sweep_command)
     app.command("what-if")(what_if_command)
     app.command("sensitivity")(sensitivity_command)
+    app.command("plan")(plan_command)
 
 
 def sweep_command(
@@ -89,20 +117,13 @@ def sweep_command(
 
     axes = _axes(axis or ())
     request = Request(hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version)
-    config, node = engine_and_node(request)
+    config, node = engine_and_node(request, grow=False)
     served = model or config.model or next(iter(axes.get("model", ())), None)
     if served is None:
         raise ConfigError(
             "--model", MISSING, "missing", "give it, an --engine command that names one, or --axis model=..."
         )
-    found = sweep(
-        served,
-        hardware if node.name == hardware and request.gpus is None else node,
-        config,
-        axes,
-        profile=profile,
-        include=include or (),
-    )
+    found = sweep(served, node, config, axes, profile=profile, include=include or ())
     if csv_file is not None or as_json:
         _check_printed(found)
     if csv_file is not None:
@@ -114,10 +135,8 @@ def sweep_command(
         return
     console = console_of()
     console.print(_sweep_table(found, top))
-    if not found.feasible.all() or found.extrapolated.any():
-        console.print()
-        for reason, points in found.reasons.items():
-            console.print(f"note: {points} of {found.size} points: {reason}", soft_wrap=True)
+    for word, points in {**found.reasons, **found.warnings}.items():
+        console.print(f"note: {points} of {found.size} points: {word}", soft_wrap=True)
 
 
 def what_if_command(
@@ -142,12 +161,12 @@ def what_if_command(
         hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version,
         include=tuple(include or ()),
     )  # fmt: skip
-    base, _ = predicted(request)
-    found = what_if(base, {text.strip(): _changes(text) for text in change or ()})
+    changes = {text.strip(): _changes(text) for text in change or ()}
+    found = what_if(start_of(request, grow=False), changes, include=request.include)
     if as_json:
         print_json(found.to_dict())
         return
-    table = Table(title=Text(str(base)), title_justify="left")
+    table = Table(title=Text(str(found.predictions["base"])), title_justify="left")
     table.add_column("phase", no_wrap=True)
     for label in found.predictions:
         table.add_column(Text(label), justify="right", overflow="fold")
@@ -183,8 +202,7 @@ def sensitivity_command(
         hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version,
         include=tuple(include or ()),
     )  # fmt: skip
-    base, _ = predicted(request)
-    found = sensitivity(base, step=step)
+    found = sensitivity(start_of(request, grow=False), step=step, include=request.include)
     if plot is not None:
         _write_plot(plot, "tornado", found)
     if as_json:
@@ -194,7 +212,92 @@ def sensitivity_command(
     console.print(_gain_table(found, block_of(console)))
 
 
+def plan_command(
+    hardware: HardwareOption,
+    output: FormatOption = "text",
+    model: ModelOption = None,
+    engine: EngineOption = None,
+    profile: ProfileOption = None,
+    gpus: GpusOption = None,
+    nodes: NodesOption = None,
+    page_cache: PageCacheOption = None,
+    compile_cache: CompileCacheOption = None,
+    storage: StorageOption = None,
+    engine_version: VersionOption = None,
+    quantile: QuantileOption = 0.99,
+    margin: MarginOption = 1.3,
+    period: PeriodOption = 10,
+    detection: DetectionOption = "30 s",
+    name: NameOption = None,
+    namespace: NamespaceOption = None,
+    image: ImageOption = None,
+    volume_claim: VolumeOption = None,
+    replicas: ReplicasOption = "1:2",
+    rate: RateOption = None,
+    target: TargetOption = 0.01,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Budgets for autoscalers and manifests to paste: startup probes, deadlines, cool-downs, warm pools."""
+    from startup_model.manifests import PlanRequest, render
+    from startup_model.model import as_profile
+    from startup_model.planning import ScalingPolicy
+
+    request = Request(hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version)
+    prediction, unused = predicted(request)
+    least, most = _replicas(replicas)
+    policy = {"quantile": quantile, "margin_factor": margin, "detection_s": detection}
+    served = prediction.context.start.engine.model  # what the command names is served, what --model gives is predicted
+    plan = PlanRequest(
+        prediction=prediction,
+        policy=ScalingPolicy.model_validate(policy),
+        command=engine,
+        model=None if served else model,
+        profile=as_profile(profile),
+        name=name,
+        namespace=namespace,
+        image=image,
+        volume_claim=volume_claim,
+        period_s=period,
+        replicas_min=least,
+        replicas_max=most,
+        force=force,
+    )
+    if as_json or output != "text":
+        typer.echo(render("json" if as_json else output, plan), nl=False)
+        return
+    console = console_of()
+    console.print(_plan_table(plan, rate, target))
+    for warning in prediction.warnings:
+        console.print(f"note: {warning}", soft_wrap=True)
+    if unused:
+        console.print(f"flags without effect here: {', '.join(unused)}", soft_wrap=True)
+
+
 # --- reading ------------------------------------------------------------------------------------------------------------
+
+
+def _replicas(text: str) -> tuple[int, int]:
+    """``LEAST:MOST``, or one number for both. Raises ConfigError."""
+    least, given, most = (part.strip() for part in text.partition(":"))
+    if not least.isdecimal() or (given and not most.isdecimal()) or len(text) > 20:
+        raise ConfigError("--replicas", text, "it should be LEAST:MOST", "such as 1:4")
+    return int(least), int(most) if given else max(1, int(least))
+
+
+_PER = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _rate(text: str) -> float:
+    """Demands for a replica per second: ``6/h``, ``0.1/min``, or a number per second. Raises ConfigError."""
+    number, _, unit = text.strip().partition("/")
+    try:
+        value = float(number)
+    except ValueError:
+        value = float("nan")
+    if unit.strip() not in _PER or not 0.0 < value < 1e9:
+        raise ConfigError("--rate", text, "it should be demands for a replica per time", "such as 6/h or 0.1/min")
+    return value / _PER[unit.strip()]
 
 
 def _axes(texts: Sequence[str]) -> dict[str, Any]:
@@ -215,19 +318,27 @@ def _axes(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _range(name: str, text: str) -> list[Any] | None:
-    """``LOW..HIGH:COUNT``: whole numbers in equal steps, or quantities in equal ratios; None for another text. Raises ConfigError."""
+    """``LOW..HIGH:COUNT``: whole numbers without a unit in equal steps, all else in equal ratios; None for another text. Raises ConfigError.
+
+    A unit on one side is that of both: ``0.1..10 GB/s:25``.
+    """
     import numpy as np
 
     low, dots, rest = text.partition("..")
     high, colon, count = rest.rpartition(":")
     if not dots:
         return None
-    if not colon or not count.strip().isdigit() or not 2 <= int(count) <= 1_000_000:
+    if not colon or not count.strip().isdecimal() or not 2 <= int(count) <= 1_000_000:
         raise ConfigError(
             "--axis", text, "a range needs a number of values, from 2 to a million", f"such as {name}={low}..{rest}:20"
         )
-    first, last = _quantity(low), _quantity(high)
-    if first == int(first) and last == int(last) and last - first < 1e6:
+    units = [end.strip().lstrip("0123456789.eE+-_") for end in (low, high)]
+    ends = [
+        _quantity(end.strip() if unit else f"{end.strip()}{max(units, key=len)}")
+        for end, unit in zip((low, high), units, strict=True)
+    ]
+    first, last = ends
+    if not any(units) and all(end.strip().isdecimal() for end in (low, high)):
         return [int(value) for value in dict.fromkeys(np.linspace(first, last, int(count)).round().tolist())]
     if not 0 < first < last:
         raise ConfigError("--axis", text, "a range goes from a smaller to a larger quantity above 0", "turn it round")
@@ -274,6 +385,8 @@ def _sweep_table(found: Sweep, top: int) -> Table:
     """The fastest points that start."""
     import numpy as np
 
+    from startup_model.changes import shown_number
+
     possible = int(found.feasible.sum())
     order = np.argsort(np.where(found.feasible, found.total_s, np.inf), axis=None, kind="stable")[: min(top, possible)]
     shown = [np.unravel_index(int(i), found.shape) for i in order]
@@ -287,7 +400,7 @@ def _sweep_table(found: Sweep, top: int) -> Table:
     table.add_column("mostly", no_wrap=True)
     for place in shown:
         labels = [labels[i] for labels, i in zip(found.axes.values(), place, strict=True)]
-        texts = [Text(f"{label:.4g}" if isinstance(label, float) else str(label)) for label in labels]
+        texts = [Text(shown_number(name, label)) for name, label in zip(found.axes, labels, strict=True)]
         mark = "~" if found.extrapolated[place] else ""
         cold = [f"{found.slowest_s[place]:.1f}"] if slowest else []
         table.add_row(*texts, f"{mark}{found.total_s[place]:.1f}", *cold, str(found.bottleneck[place]))
@@ -295,6 +408,41 @@ def _sweep_table(found: Sweep, top: int) -> Table:
     words += ["~ outside the profile's runs"] if any(found.extrapolated[place] for place in shown) else []
     table.caption = "; ".join(words)
     table.caption_justify = "left"
+    return table
+
+
+def _plan_table(request: PlanRequest, rate: str | None, target: float) -> Table:
+    """The times of a plan, and how many replicas to keep warm where a rate of demands is given."""
+    from startup_model.manifests import timings
+    from startup_model.planning import no_warm_probability, pool_size
+    from startup_model.units import format_seconds
+
+    found, policy = timings(request), request.policy
+    table = Table(title=Text(request.prediction.headline()), title_justify="left")
+    table.add_column("what", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("from", overflow="fold")
+    promised = f"{policy.quantile:g} quantile {format_seconds(found.ready_s)} x {policy.margin_factor:g}"
+    before = f"node, image, container, start: {format_seconds(found.whole_s)} x {policy.margin_factor:g}"
+    for what, value, reason in (
+        ("time to ready", format_seconds(found.typical_s), "prediction"),
+        ("with cold caches", format_seconds(found.cold_s), "caches of unknown state taken as cold"),
+        ("startup probe", f"{found.failure_threshold} x {found.period_s} s", promised),
+        ("progress deadline", f"{found.progress_deadline_s} s", before),
+        ("engine's own timeout", f"{found.ready_timeout_s} s", "not less than its default"),
+        (
+            "scale-up lead time",
+            f"{found.lead_time_s} s",
+            f"detection {format_seconds(policy.detection_s)}, then the same",
+        ),
+        ("cool-down", f"{found.cooldown_s} s", "not let go sooner than it can be replaced"),
+    ):
+        table.add_row(what, value, reason)
+    if rate is not None:
+        per_s, lead_s = _rate(rate), float(found.lead_time_s)
+        size = pool_size(lead_s, per_s, target)
+        without = no_warm_probability(size, lead_s, per_s)
+        table.add_row("warm replicas", str(size), f"at {rate}, {without:.2%} of demands find none warm")
     return table
 
 

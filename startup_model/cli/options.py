@@ -15,7 +15,7 @@ from startup_model.factors import SAFETY_FACTOR
 if TYPE_CHECKING:
     from startup_model.config.engine import EngineConfig
     from startup_model.config.hardware import HardwareConfig
-    from startup_model.prediction import StartupPrediction
+    from startup_model.prediction import Start, StartupPrediction
 
 __all__ = [
     "CompileCacheOption",
@@ -38,6 +38,7 @@ __all__ = [
     "engine_and_node",
     "predicted",
     "print_json",
+    "start_of",
 ]
 
 ModelOption = Annotated[
@@ -99,25 +100,34 @@ def predicted(request: Request) -> tuple[StartupPrediction, tuple[str, ...]]:
     """The prediction that the options ask for, and the flags of the command that were not used."""
     from startup_model.model import predict as run
 
-    engine_config, node = engine_and_node(request)
-    served = request.model or engine_config.model
-    if served is None:
-        raise ConfigError("--model", "", "missing", "give it, or an --engine command that names a model")
+    start = start_of(request)
     prediction = run(
-        served,
-        node,
-        engine_config,
-        profile=request.profile,
+        *start[:3],
+        profile=start.profile,
         level=request.level,
         safety_factor=request.safety_factor,
         include=request.include,
     )
-    return prediction, engine_config.unused_flags
+    return prediction, start.engine.unused_flags
 
 
-def engine_and_node(request: Request) -> tuple[EngineConfig, HardwareConfig]:
-    """The engine with its options, and a node with as many accelerators as asked for, else as the engine needs."""
-    from startup_model.changes import is_preset, with_accelerators
+def start_of(request: Request, *, grow: bool = True) -> Start:
+    """The start that the options ask for; ``grow`` as in ``engine_and_node``. Raises ConfigError and its kinds."""
+    from startup_model.model import as_start
+
+    engine, node = engine_and_node(request, grow=grow)
+    served = request.model or engine.model
+    if served is None:
+        raise ConfigError("--model", "", "missing", "give it, or an --engine command that names a model")
+    return as_start(served, node, engine, request.profile)
+
+
+def engine_and_node(request: Request, *, grow: bool = True) -> tuple[EngineConfig, HardwareConfig]:
+    """The engine with its options, and the node.
+
+    ``grow``: a node that does not say how many accelerators it has gets as many as the engine needs; else it is left to say nothing.
+    """
+    from startup_model.changes import with_accelerators
     from startup_model.config.hardware import storage_changes
     from startup_model.model import as_engine, as_hardware
 
@@ -132,7 +142,7 @@ def engine_and_node(request: Request) -> tuple[EngineConfig, HardwareConfig]:
         node = node.replace(nodes=request.nodes)
     if request.gpus is not None:
         node = node.replace(gpus=request.gpus)
-    elif is_preset(request.hardware):
+    if grow:
         node = with_accelerators(node, config)
     if request.storage is not None:
         node = node.replace(storage=node.storage.replace(**storage_changes(request.storage, "--storage")))

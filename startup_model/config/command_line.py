@@ -2,7 +2,7 @@
 are filled in are those that the paste itself sets.
 
 Which flags exist and which take no, one or several values comes from a table extracted from the engines' own parsers;
-which of them the prediction uses, and for which field, from ``_FLAGS``. Everything else is listed by name, never by
+which of them the prediction uses, and for which field, from ``engine_flags``. Everything else is listed by name, never by
 value: values can be secrets.
 """
 
@@ -17,46 +17,30 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from startup_model.config.engine_flags import FLAGS, KEPT_VARIABLES, MODEL_FLAG, VARIABLES
 from startup_model.config.versions import parse_version
 from startup_model.errors import MISSING, ConfigError, StartupModelError
-from startup_model.units import GIB
 
-__all__ = ["known_flags", "read_command"]
+__all__ = [
+    "EngineArgument",
+    "EngineWords",
+    "argument_fields",
+    "engine_words",
+    "kept_variables",
+    "known_flags",
+    "known_switches",
+    "read_command",
+    "read_words",
+]
 
 _LONGEST_COMMAND = 65536
 _NUMBER = re.compile(r"-?[0-9][0-9.eE+-]{0,30}")
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,100})=(.*)", re.DOTALL)
-_HUMAN_INTEGER = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([kKmMgGtT]?)")
-_HUMAN_FACTORS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "K": 2**10,
-    "M": 2**20,
-    "G": 2**30,
-    "T": 2**40,
-}
 _IMAGE = re.compile(
     r"(vllm|sglang)[a-z0-9_.-]{0,60}(?::([A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}))?(?:@sha256:[0-9a-f]{1,64})?"
 )
 _PINNED = re.compile(r"(?:vllm|sglang)(?:\[[a-z0-9,_-]{0,60}\])?==([0-9][0-9A-Za-z.+]{0,60})")
 _SCRIPT = re.compile(r"(?:vllm|sglang)/[A-Za-z_/]{0,60}(?:api_server|launch_server)\.py")
-_ENVIRONMENT_KEPT = (
-    "VLLM_",
-    "SGLANG_",
-    "CUDA_",
-    "NCCL_",
-    "TORCH",
-    "HF_HUB_",
-    "HF_HOME",
-    "OMP_",
-    "HIP_",
-    "ROCR_",
-    "ASCEND_",
-)
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|SIGNATURE|COOKIE", re.IGNORECASE)
 _LOOKS_SECRET = re.compile(r"\b(?:hf_|sk-|ghp_|github_pat_|glpat-|xox[a-z]-|AKIA|ASIA|eyJ)[A-Za-z0-9_-]{6,}")
 _ASSIGNED_SECRET = re.compile(
@@ -67,7 +51,12 @@ _URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]{1,500}@")
 _VARIABLE = re.compile(
     r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,100})(?::?-([^{}$`]{0,300}))?\}|([A-Za-z_][A-Za-z0-9_]{0,100}))"
 )
+_ACCOUNT = re.compile(r"(?<![\w/.:@+-])[A-Za-z_][\w.+-]{0,63}:[^\s/@]{1,200}@(?=[\w\[])(?!sha256:)")
+"""A user and a password in front of a host, without a scheme."""
+_ENVIRONMENT_KEPT, _MODEL_FLAG = KEPT_VARIABLES, MODEL_FLAG
 _LONGEST_VARIABLE = 300
+_LONGEST_KEPT = 200
+_MOST_KEPT = 100
 _MOST_UNUSED = 300
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
 _LOOK_ALIKES = str.maketrans(
@@ -79,205 +68,6 @@ _LOOK_ALIKES = str.maketrans(
     | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad\0")
 )
 """What word processors and web pages put in the place of plain quotes, spaces and line breaks, or between letters."""
-
-
-class _Unset(NamedTuple):
-    """A flag whose value asks for the default."""
-
-
-# --- values -------------------------------------------------------------------------------------------------------------
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _model(value: str) -> str:
-    """A model's name or address, without user, password and query of a URL: they may be secrets."""
-    if "://" not in value:
-        return value
-    return _URL_CREDENTIALS.sub("", re.split(r"[?#]", value, maxsplit=1)[0])
-
-
-def _integer(value: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", value):
-        raise StartupModelError("a whole number")
-    return int(value)
-
-
-def _human_integer(value: str) -> int | _Unset:
-    """vLLM's spelling of large numbers: ``8k`` is 8000 and ``8K`` 8192; ``auto`` and -1 leave the default."""
-    if value.lower() == "auto" or value == "-1":
-        return _Unset()
-    match = _HUMAN_INTEGER.fullmatch(value)
-    if match is None:
-        raise StartupModelError("a whole number such as 8192, 8k or 8K")
-    return int(float(match.group(1)) * _HUMAN_FACTORS[match.group(2)]) if match.group(2) else _integer(match.group(1))
-
-
-def _positive_or_default(value: str) -> int | _Unset:
-    number = _integer(value)
-    return number if number > 0 else _Unset()
-
-
-def _float(value: str) -> float:
-    if not _DECIMAL.fullmatch(value):
-        raise StartupModelError("a number")
-    return float(value)
-
-
-def _gib(value: str) -> float:
-    return _float(value) * GIB
-
-
-def _flag(value: str) -> bool:
-    if value.lower() in ("true", "1", "yes", "on"):
-        return True
-    if value.lower() in ("false", "0", "no", "off"):
-        return False
-    raise StartupModelError("true or false")
-
-
-def _not(value: str) -> bool:
-    return not _flag(value)
-
-
-def _sizes(values: list[str]) -> tuple[int, ...]:
-    return tuple(_integer(part) for value in values for part in value.replace(",", " ").strip("[] ").split())
-
-
-# --- which flags are used -----------------------------------------------------------------------------------------------
-
-_Reader = Callable[[Any], dict[str, Any]]
-
-
-def _to(field: str, convert: Callable[[Any], Any]) -> _Reader:
-    """Reader of a flag that fills one field."""
-
-    def read(value: Any) -> dict[str, Any]:
-        converted = convert(value)
-        return {} if isinstance(converted, _Unset) else {field: converted}
-
-    return read
-
-
-def _capture_sizes(values: list[str]) -> dict[str, Any]:
-    """``--cuda-graph-sizes``: one number is the largest size, several are the list itself."""
-    sizes = _sizes(values)
-    return {"max_capture_size": sizes[0]} if len(sizes) == 1 else {"capture_sizes": sizes} if sizes else {}
-
-
-def _optimization_level(value: str) -> dict[str, Any]:
-    return {"optimization_level": _integer(value)}
-
-
-def _compilation_config(value: str) -> dict[str, Any]:
-    """``--compilation-config`` / ``-O``: a level, or JSON whose keys are those of the engine."""
-    if re.fullmatch(r"[0-3]", value):
-        return _optimization_level(value)
-    try:
-        settings = json.loads(value)
-    except (ValueError, RecursionError):
-        raise StartupModelError("a level 0-3 or a JSON object") from None
-    if not isinstance(settings, dict):
-        raise StartupModelError("a level 0-3 or a JSON object")
-    return _compilation_settings(settings)
-
-
-def _compilation_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    level = settings.get("level", settings.get("mode"))
-    names = {"NONE": 0, "STOCK_TORCH_COMPILE": 1, "DYNAMO_TRACE_ONCE": 2, "VLLM_COMPILE": 3}
-    if isinstance(level, str):
-        level = names.get(level.upper(), level)
-    if level is not None:
-        fields["optimization_level"] = _integer(str(level))
-    sizes = settings.get("cudagraph_capture_sizes")
-    if sizes is not None:
-        if not isinstance(sizes, list) or not all(
-            isinstance(size, int) and not isinstance(size, bool) for size in sizes
-        ):
-            raise StartupModelError("cudagraph_capture_sizes as a list of whole numbers")
-        fields["capture_sizes"] = tuple(sizes)
-    largest = settings.get("max_cudagraph_capture_size", settings.get("max_capture_size"))
-    if largest is not None:
-        fields["max_capture_size"] = _integer(str(largest))
-    mode = settings.get("cudagraph_mode")
-    if mode is not None:
-        fields["cudagraph_mode"] = str(mode).lower().removeprefix("cudagraphmode.")
-    if settings.get("full_cuda_graph") is True:
-        fields["cudagraph_mode"] = "full"
-    if settings.get("use_cudagraph") is False:
-        fields["cudagraph_mode"] = "none"
-    return fields
-
-
-_FLAGS: Mapping[str, Mapping[str, _Reader]] = {
-    "vllm": {
-        "--model": _to("model", _model),
-        "--tensor-parallel-size": _to("tp", _integer),
-        "--pipeline-parallel-size": _to("pp", _integer),
-        "--data-parallel-size": _to("dp", _integer),
-        "--enable-expert-parallel": _to("expert_parallel", _flag),
-        "--dtype": _to("dtype", _text),
-        "--quantization": _to("quantization", _text),
-        "--kv-cache-dtype": _to("kv_cache_dtype", _text),
-        "--load-format": _to("load_format", _text),
-        "--gpu-memory-utilization": _to("gpu_memory_utilization", _float),
-        "--max-model-len": _to("max_model_len", _human_integer),
-        "--max-num-batched-tokens": _to("max_num_batched_tokens", _human_integer),
-        "--max-num-seqs": _to("max_num_seqs", _human_integer),
-        "--block-size": _to("block_size", _integer),
-        "--swap-space": _to("swap_space", _gib),
-        "--num-gpu-blocks-override": _to("num_gpu_blocks_override", _integer),
-        "--kv-cache-memory-bytes": _to("kv_cache_memory_bytes", lambda value: _as_float(_human_integer(value))),
-        "--enforce-eager": _to("enforce_eager", _flag),
-        "--cuda-graph-sizes": _capture_sizes,
-        "--cudagraph-capture-sizes": _to("capture_sizes", _sizes),
-        "--max-cudagraph-capture-size": _to("max_capture_size", _integer),
-        "--compilation-config": _compilation_config,
-        "--optimization-level": _optimization_level,
-        "--max-seq-len-to-capture": _to("max_seq_len_to_capture", _integer),
-        "--max-context-len-to-capture": _to("max_seq_len_to_capture", _integer),
-        "--enable-chunked-prefill": _to("chunked_prefill", _flag),
-        "--enable-prefix-caching": _to("prefix_caching", _flag),
-    },
-    "sglang": {
-        "--model-path": _to("model", _model),
-        "--tp-size": _to("tp", _integer),
-        "--pp-size": _to("pp", _integer),
-        "--dp-size": _to("dp", _integer),
-        "--ep-size": _to("expert_parallel", lambda value: _integer(value) > 1),
-        "--dtype": _to("dtype", _text),
-        "--quantization": _to("quantization", _text),
-        "--kv-cache-dtype": _to("kv_cache_dtype", _text),
-        "--load-format": _to("load_format", _text),
-        "--mem-fraction-static": _to("gpu_memory_utilization", _float),
-        "--context-length": _to("max_model_len", _human_integer),
-        "--chunked-prefill-size": _to("max_num_batched_tokens", _positive_or_default),
-        "--max-running-requests": _to("max_num_seqs", _integer),
-        "--page-size": _to("block_size", _integer),
-        "--disable-cuda-graph": _to("enforce_eager", _flag),
-        "--cuda-graph-max-bs": _to("max_capture_size", _integer),
-        "--cuda-graph-bs": _to("capture_sizes", _sizes),
-        "--enable-torch-compile": _to("torch_compile", _flag),
-        "--disable-radix-cache": _to("prefix_caching", _not),
-    },
-}
-"""Engine -> flag -> what it fills. All other flags are listed in ``unused_flags``."""
-
-_ENVIRONMENT: Mapping[str, _Reader] = {
-    "VLLM_USE_V1": lambda value: {"generation": "v1" if _flag(value) else "v0"},
-    "VLLM_DISABLE_COMPILE_CACHE": lambda value: {"compile_cache": "cold"} if _flag(value) else {},
-    "TORCH_COMPILE_DISABLE": lambda value: {"torch_compile": False} if _flag(value) else {},
-    "TORCHDYNAMO_DISABLE": lambda value: {"torch_compile": False} if _flag(value) else {},
-    "VLLM_CPU_KVCACHE_SPACE": _to("kv_cache_memory_bytes", lambda value: _gib(value) or _Unset()),
-}
-"""Environment variable -> what it fills."""
-
-
-def _as_float(value: int | _Unset) -> float | _Unset:
-    return value if isinstance(value, _Unset) else float(value)
 
 
 # --- the command --------------------------------------------------------------------------------------------------------
@@ -316,12 +106,7 @@ def read_command(command: str) -> dict[str, Any]:
         raise ConfigError(
             "command", command, "empty", "paste a line such as 'vllm serve MODEL --tensor-parallel-size 2'"
         )
-    if len(command) > _LONGEST_COMMAND:
-        raise ConfigError(
-            "command", _redacted(command), f"longer than {_LONGEST_COMMAND} characters", "paste the command only"
-        )
-    if not command.isascii() and any("\ud800" <= character <= "\udfff" for character in command):
-        raise ConfigError("command", _redacted(command), "not UTF-8 text", "paste it again as plain text")
+    _check_text(command)
     text = command.replace("\r\n", "\n").translate(_LOOK_ALIKES)
     fields = _read_manifest(text) if _MANIFEST.search(text) else _read_script(text, {})
     if fields is None:
@@ -330,6 +115,24 @@ def read_command(command: str) -> dict[str, Any]:
             "paste 'vllm serve ...', 'python -m vllm.entrypoints.openai.api_server ...' or 'python -m sglang.launch_server ...'",
         )  # fmt: skip
     return fields
+
+
+def read_words(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any] | None:
+    """Fields of an EngineConfig from the words of a command as a program gets them, and the variables that are set for it; None when it starts no engine.
+
+    Nothing is put in the place of variables, since no shell would. Raises ConfigError as ``read_command``.
+    """
+    _check_text(" ".join(words))
+    return _read_words(list(words), dict(environment), fills_in=False)
+
+
+def _check_text(command: str) -> None:
+    if len(command) > _LONGEST_COMMAND:
+        raise ConfigError(
+            "command", _redacted(command), f"longer than {_LONGEST_COMMAND} characters", "paste the command only"
+        )
+    if not command.isascii() and any("\ud800" <= character <= "\udfff" for character in command):
+        raise ConfigError("command", _redacted(command), "not UTF-8 text", "paste it again as plain text")
 
 
 def _read_script(text: str, environment: dict[str, str], depth: int = 0) -> dict[str, Any] | None:
@@ -342,13 +145,18 @@ def _read_script(text: str, environment: dict[str, str], depth: int = 0) -> dict
     return None
 
 
-def _read_words(words: list[str], environment: dict[str, str], depth: int = 0) -> dict[str, Any] | None:
+def _read_words(
+    words: list[str], environment: dict[str, str], depth: int = 0, *, fills_in: bool = True
+) -> dict[str, Any] | None:
     """The fields of one command, or None when it starts no engine; scripts of ``bash -c`` are read too."""
     start = _find_engine(words)
     if start is not None:
         if start.image is not None:
             _take_container_environment(words[: start.image], environment)
-        return _read_arguments(start, words[start.position :], environment)
+        own = words[start.position :]
+        return _read_arguments(
+            start, [_plain_dashes(_filled_in(word, environment)) for word in own] if fills_in else own, environment
+        )
     for option, script in pairwise(words):
         if re.fullmatch(r"-[a-z]{0,4}c", option) and depth < 2:
             return _read_script(script, environment, depth + 1)
@@ -358,7 +166,7 @@ def _read_words(words: list[str], environment: dict[str, str], depth: int = 0) -
 def _redacted(command: str) -> str:
     """The beginning of a command for a message, without what may be a secret."""
     text = _ASSIGNED_SECRET.sub(r"\1***", command[:400])
-    return _URL_CREDENTIALS.sub("***@", _LOOKS_SECRET.sub("***", text))
+    return _ACCOUNT.sub("***@", _URL_CREDENTIALS.sub("***@", _LOOKS_SECRET.sub("***", text)))
 
 
 _PIECE = re.compile(
@@ -611,23 +419,69 @@ def _unquoted(value: str) -> str:
 # --- the arguments ------------------------------------------------------------------------------------------------------
 
 
-def _read_arguments(start: _Start, words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    shape, readers = _shape(start.engine), _FLAGS[start.engine]
-    words = [_plain_dashes(_filled_in(word, environment)) for word in words]
-    fields: dict[str, Any] = {"engine": start.engine}
-    unused: dict[str, None] = {}
-    for name, value in environment.items():
-        if name in _ENVIRONMENT and value:
-            fields |= _converted(name, _ENVIRONMENT[name], value)
-    position = 0
+class EngineArgument(NamedTuple):
+    """A flag with its values, or a word that belongs to no flag."""
+
+    flag: str
+    """Full name, whatever it was spelled as; empty for a word that belongs to no flag."""
+    key: str
+    """What follows its dot, as in ``-O.level``."""
+    spelled: str
+    """As it stands in the command, less its value."""
+    values: tuple[str, ...]
+    """``true`` or ``false`` for a switch; the word itself where there is no flag."""
+    begin: int
+    """Place of its first word."""
+    end: int
+    """Place behind its last word."""
+
+
+class EngineWords(NamedTuple):
+    """The words of a command that starts an engine."""
+
+    engine: str
+    position: int
+    """Place of the first argument of the engine itself."""
+    positional_model: bool
+    """Whether its first word without a flag is the model."""
+    in_container: bool
+    """Whether a container runtime starts it."""
+    arguments: tuple[EngineArgument, ...]
+    """Places count from the first word of the command."""
+
+    def of(self, flag: str) -> tuple[EngineArgument, ...]:
+        """The arguments of one flag, in order; the last one counts."""
+        return tuple(argument for argument in self.arguments if argument.flag == flag)
+
+    def models(self) -> tuple[EngineArgument, ...]:
+        """Those that name the model."""
+        named = self.of(MODEL_FLAG[self.engine])
+        bare = [argument for argument in self.of("") if not argument.values[0].startswith("-")]
+        return (*(bare[:1] if self.positional_model else ()), *named)
+
+
+def engine_words(words: Sequence[str]) -> EngineWords | None:
+    """The engine that a command starts by itself, with its arguments; None where it starts none, or a script does.
+
+    Raises ConfigError for a flag without its value.
+    """
+    start = _find_engine(list(words))
+    if start is None:
+        return None
+    arguments = tuple(_arguments(start.engine, words, start.position))
+    return EngineWords(start.engine, start.position, start.positional_model, start.image is not None, arguments)
+
+
+def _arguments(engine: str, words: Sequence[str], position: int) -> Iterator[EngineArgument]:
+    """The words from a place on, taken apart as the engine does."""
+    shape = _shape(engine)
     while position < len(words):
-        word = words[position]
+        begin, word = position, words[position]
         position += 1
-        if not word.startswith("-") or _NUMBER.fullmatch(word) or word in ("-", "--"):
-            if start.positional_model and "model" not in fields and not word.startswith("-"):
-                fields |= _converted("model", readers[_MODEL_FLAG[start.engine]], word)
-            elif word not in ("-", "--"):
-                unused["(a word that belongs to no flag)"] = None
+        if word in ("-", "--"):
+            continue
+        if not word.startswith("-") or _NUMBER.fullmatch(word):
+            yield EngineArgument("", "", "", (word,), begin, position)
             continue
         spelled, has_value, inline = word.partition("=")
         if not has_value and re.fullmatch(r"-O[0-3]", word):
@@ -641,25 +495,53 @@ def _read_arguments(start: _Start, words: Sequence[str], environment: Mapping[st
         if negated:
             flag = "--" + flag[5:]
         values, position = _values(flag, inline if has_value else None, words, position, shape, negated=negated)
-        if dotted and flag == "--compilation-config":
-            fields |= _converted(spelled, _compilation_settings, {dotted: _json_or_text(values[0])})
-        elif flag in readers and not dotted:
-            fields |= _converted(spelled, readers[flag], values if flag in shape.several else values[0])
+        yield EngineArgument(flag, dotted, spelled, tuple(values), begin, position)
+
+
+def argument_fields(engine: str, argument: EngineArgument) -> dict[str, Any] | None:
+    """What a flag fills; None for one that the prediction does not use, and for a word without one. Raises ConfigError for a value of the wrong kind."""
+    flag = FLAGS[engine].get(argument.flag)
+    if flag is None or (argument.key and argument.flag != "--compilation-config"):
+        return None
+    value: Any = list(argument.values) if argument.flag in _shape(engine).several else argument.values[0]
+    if argument.key:
+        value = {argument.key: _json_or_text(argument.values[0])}
+    return _converted(argument.spelled, flag.read, value)
+
+
+def _read_arguments(start: _Start, words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    shape = _shape(start.engine)
+    fields: dict[str, Any] = {"engine": start.engine}
+    unused: dict[str, None] = {}
+    for name, variable in VARIABLES[start.engine].items():
+        if environment.get(name):
+            fields |= _converted(name, variable.read, environment[name])
+    for argument in _arguments(start.engine, words, 0):
+        found = argument_fields(start.engine, argument)
+        if found is not None:
+            fields |= found
+        elif argument.flag:
+            unused[_name_only(argument.spelled, argument.flag, shape)] = None
+        elif start.positional_model and "model" not in fields and not argument.values[0].startswith("-"):
+            fields |= _converted("model", FLAGS[start.engine][MODEL_FLAG[start.engine]].read, argument.values[0])
         else:
-            unused[_name_only(spelled, flag, shape)] = None
-    kept = {
-        name: _URL_CREDENTIALS.sub("", value)[:200]
-        for name, value in environment.items()
-        if name.startswith(_ENVIRONMENT_KEPT) and not _SECRET.search(name) and not _LOOKS_SECRET.search(value)
-    }
+            unused["(a word that belongs to no flag)"] = None
     return fields | {
         "version": start.version,
-        "environment": dict(list(kept.items())[:100]),
+        "environment": kept_variables(environment),
         "unused_flags": tuple(unused)[:_MOST_UNUSED],
     }
 
 
-_MODEL_FLAG: Mapping[str, str] = {"vllm": "--model", "sglang": "--model-path"}
+def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that change how an engine starts, less those that are or hold a secret, and long ones."""
+    kept = {}
+    for name, value in environment.items():
+        if name.startswith(KEPT_VARIABLES) and not _SECRET.search(name) and len(value) <= _LONGEST_KEPT:
+            plain = _URL_CREDENTIALS.sub("", value)
+            if not (_LOOKS_SECRET.search(plain) or _ASSIGNED_SECRET.search(plain) or _ACCOUNT.search(plain)):
+                kept[name] = plain
+    return dict(list(kept.items())[:_MOST_KEPT])
 
 
 def _filled_in(word: str, environment: Mapping[str, str]) -> str:
@@ -746,7 +628,7 @@ def _values(
     return values, position
 
 
-def _converted(name: str, reader: _Reader, value: Any) -> dict[str, Any]:
+def _converted(name: str, reader: Callable[[Any], dict[str, Any]], value: Any) -> dict[str, Any]:
     given = " ".join(value) if isinstance(value, list) else value
     if isinstance(given, str) and re.search(r"\$[A-Za-z_{(]|`", given) and not given.lstrip().startswith("{"):
         raise ConfigError(
@@ -771,6 +653,13 @@ def known_flags(engine: str) -> tuple[str, ...]:
     """All flags of an engine's server, over the versions that were read."""
     shape = _shape(engine)
     return (*shape.names, *shape.aliases)
+
+
+@lru_cache(maxsize=4)
+def known_switches(engine: str) -> frozenset[str]:
+    """Flags without a value that the prediction does not use, and their negations."""
+    plain = _shape(engine).boolean - FLAGS[engine].keys()
+    return plain | {f"--no-{flag[2:]}" for flag in plain}
 
 
 @lru_cache(maxsize=4)

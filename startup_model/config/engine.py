@@ -236,6 +236,21 @@ class EngineConfig(FrozenModel):
 
         return cls(**read_command(command))
 
+    def to_command(self) -> str:
+        """The command line that says the same, variables in front: ``from_command`` reads this configuration off it.
+
+        ``version`` is not written, it chooses the spelling of flags that were renamed (None: the newest one). A field that says what the engine does by itself needs no
+        flag, and is None when it is read again; variables that ``environment`` names are written, and those that set a field are added. Raises ConfigError
+        for what no command line says: states (page_cache, a warm compile_cache), lazy_experts, offline, flags whose values were not kept, a flag that this engine or
+        version does not have.
+        """
+        from startup_model.config.command_writer import write_command
+
+        fields = type(self).model_fields
+        given = {name: getattr(self, name) for name in fields}
+        defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+        return write_command(self.engine, {name: value for name, value in given.items() if value != defaults[name]})
+
     def resolve(
         self, model: ModelConfig, hardware: HardwareConfig, default_version: str | None = None
     ) -> ResolvedEngine:

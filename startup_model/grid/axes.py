@@ -20,7 +20,7 @@ LARGEST_GRID = 10_000_000
 """Points of one sweep: the total of so many takes 80 MB, all phases of them at most 1.5 GB."""
 
 LARGEST_SHAPES = 50_000
-"""Combinations of axes that are no plain numbers, each of which takes about a third of a millisecond."""
+"""Combinations of axes that are no plain numbers, each of which takes about half a millisecond."""
 
 _STORAGE = "hardware.storage."
 NUMBERS: Mapping[str, str] = {

@@ -13,18 +13,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from startup_model.changes import PARTS, apply_changes, is_preset, with_accelerators
+from startup_model.changes import PARTS, apply_changes, with_accelerators
 from startup_model.errors import StartupModelError
 from startup_model.formula import FloatArray
 from startup_model.grid.axes import Axis
 from startup_model.inputs import NodeNumbers, node_inputs
 from startup_model.phases import Phase
 from startup_model.pipelines import Pipeline, Step, Timing, run_pipeline, steps_of
-from startup_model.plan import COLD_INPUTS, SEGMENTS, UNKNOWN_HOST_SPREAD, Plan, make_plan
+from startup_model.plan import COLD_INPUTS, SEGMENTS, Plan, make_plan
 from startup_model.prediction import Start, TermCall
 from startup_model.terms import Term
 
-__all__ = ["Branch", "Grid", "StepArrays", "Times", "branches_of", "make_grid", "shared_spread", "times_of"]
+__all__ = [
+    "Branch",
+    "Grid",
+    "StepArrays",
+    "Times",
+    "branches_of",
+    "make_grid",
+    "own_spread",
+    "shared_spread",
+    "times_of",
+]
 
 _BLOCK = 2**16
 """Elements that a term is called with at once: small enough for the caches of a processor."""
@@ -125,10 +135,10 @@ class Times(NamedTuple):
 # --- plans --------------------------------------------------------------------------------------------------------------
 
 
-def make_grid(base: Start, axes: Sequence[Axis], *, base_is_preset: bool) -> Grid:
+def make_grid(base: Start, axes: Sequence[Axis]) -> Grid:
     """A plan for each combination of the axes that shape a start; a combination that cannot be keeps its message instead.
 
-    A node that is named by its preset gets as many accelerators as the engine needs.
+    A node that does not say how many accelerators it has has as many as the engine needs.
     """
     plans = np.empty(tuple(1 if axis.number else axis.size for axis in axes), dtype=object)
     touching = {part: [i for i, axis in enumerate(axes) if part in axis.parts] for part in PARTS}
@@ -141,9 +151,7 @@ def make_grid(base: Start, axes: Sequence[Axis], *, base_is_preset: bool) -> Gri
             if key not in known:
                 known[key] = _part(base, part, [chosen[i] for i in which])
             parts[part] = known[key]
-        named = next((c["hardware"] for c in reversed(chosen) if "hardware" in c), None)
-        preset = base_is_preset if named is None else is_preset(named)
-        plans[index] = _plan(parts, preset=preset)
+        plans[index] = _plan(parts)
     return Grid(tuple(axes), plans)
 
 
@@ -158,14 +166,14 @@ def _part(base: Start, part: str, chosen: Iterable[Mapping[str, Any]]) -> Any:
         return error
 
 
-def _plan(parts: Mapping[str, Any], *, preset: bool) -> Plan | str:
+def _plan(parts: Mapping[str, Any]) -> Plan | str:
     """The plan of one combination, or what is wrong with it in one line."""
     try:
         for part in parts.values():
             if isinstance(part, StartupModelError):
                 raise part
         start = Start(**parts)
-        return make_plan(start._replace(hardware=with_accelerators(start.hardware, start.engine)) if preset else start)
+        return make_plan(start._replace(hardware=with_accelerators(start.hardware, start.engine)))
     except StartupModelError as error:
         return str(error)
 
@@ -289,7 +297,6 @@ def shared_spread(grid: Grid, branches: Sequence[Branch], times: Times) -> Float
     spread = np.zeros(grid.shape)
     for phase, seconds in times.phases.items():
         if phase in SEGMENTS:
-            spread += seconds * UNKNOWN_HOST_SPREAD
             continue
         usual = grid.gather(lambda plan, phase=phase: plan.spreads.get(phase, 0.0), 0.0)  # type: ignore[misc]
         doubted = sum(
@@ -297,11 +304,30 @@ def shared_spread(grid: Grid, branches: Sequence[Branch], times: Times) -> Float
             start=np.zeros((1,) * len(grid.axes)),
         )
         elapsed = times.elapsed[phase]
-        share = np.divide(
-            doubted, elapsed, out=np.zeros(np.broadcast_shapes(doubted.shape, elapsed.shape)), where=elapsed > 0
-        )
+        shape = np.broadcast_shapes(doubted.shape, elapsed.shape)
+        share = np.divide(doubted, elapsed, out=np.zeros(shape), where=elapsed > 0)
         spread += seconds * (usual + share)
     return np.divide(spread, times.total, out=spread, where=times.total > 0)
+
+
+def own_spread(grid: Grid, times: Times) -> FloatArray:
+    """Standard deviation of the logarithm that is independent of the host: of the time to ready, and of each segment that was asked for."""
+    common = grid.gather(lambda plan: plan.common_spread).astype(float)
+    segments = {phase: seconds for phase, seconds in times.phases.items() if phase in SEGMENTS}
+    if not segments:
+        return common
+    ready = times.total - sum(segments.values(), start=np.zeros((1,) * len(grid.axes)))
+    squares = (common * ready) ** 2
+    for phase, seconds in segments.items():
+        spread = _segment_spread(grid, phase)
+        squares = squares + (spread * seconds) ** 2
+    return np.divide(np.sqrt(squares), times.total, out=np.zeros(grid.shape), where=times.total > 0)
+
+
+def _segment_spread(grid: Grid, phase: Phase) -> FloatArray:
+    """As ``Plan.segment_spread``; a number that an axis gives has no scatter."""
+    given = {axis.name.removeprefix("hardware.") for axis in grid.axes if axis.number is not None}
+    return grid.gather(lambda plan: plan.segment_spread(phase, given)).astype(float)
 
 
 def _compact(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

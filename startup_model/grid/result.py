@@ -13,17 +13,21 @@ import numpy as np
 
 from startup_model.errors import MISSING, ConfigError, UnknownNameError, shown
 from startup_model.formula import FloatArray
-from startup_model.grid.evaluate import Branch, Grid, Times, shared_spread
+from startup_model.frames import data_frame
+from startup_model.grid.evaluate import Branch, Grid, Times, own_spread, shared_spread
 from startup_model.phases import Phase
-from startup_model.plan import Plan
+from startup_model.plan import Plan, describe
 from startup_model.prediction import Start
 from startup_model.uncertainty import check_probability, spread_factor, student_quantile
-from startup_model.warnings import domain_warnings
+from startup_model.warnings import domain_warnings, state_warnings
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Point", "Sweep"]
+
+_MOST_DESCRIBED = 1000
+"""Combinations whose warnings are put into words."""
 
 _MOST_REASONS = 20
 """Different reasons that a result lists; of more it says how many there are."""
@@ -42,7 +46,7 @@ class Point(NamedTuple):
     place: tuple[int, ...]
     """Index in the arrays of the sweep."""
     start: Start
-    """What ``predict(*point.start)`` takes, for interval, words and formulas of this point; number axes included."""
+    """For ``predict(*point.start[:3], profile=point.start.profile)``: interval, words and formulas of this point, number axes included."""
 
 
 class Sweep:
@@ -152,6 +156,26 @@ class Sweep:
             shown | ({f"{len(rest)} further reasons": sum(count for _, count in rest)} if rest else {})
         )
 
+    @cached_property
+    def warnings(self) -> Mapping[str, int]:
+        """What ``predict`` warns of -> number of points, the most frequent first; of very many combinations some are asked."""
+        counts: Counter[str] = Counter()
+        each = self.size // self._grid.plans.size
+        plans = [plan for plan in self._grid.plans.flat if isinstance(plan, Plan)]
+        step = -(-len(plans) // _MOST_DESCRIBED)
+        varies = any(axis.number == "storage_bandwidth" for axis in self._grid.axes)
+        for plan in plans[::step]:
+            words = dict.fromkeys(describe(plan).warnings, each * step)
+            if varies:  # each point has a bandwidth of its own
+                hardware = plan.start.hardware
+                words = {
+                    w: n
+                    for w, n in words.items()
+                    if w not in set(state_warnings(plan.cold_extras(), plan.inputs, hardware))
+                }
+            counts.update(words)
+        return MappingProxyType({word: min(count, self.size) for word, count in counts.most_common(_MOST_REASONS)})
+
     # --- points ---
 
     def best(self, by: str | FloatArray = "total_s", *, per: str | None = None) -> Any:
@@ -230,13 +254,7 @@ class Sweep:
 
     def to_pandas(self) -> pd.DataFrame:
         """``columns`` as a DataFrame. Raises ConfigError when pandas is not installed."""
-        try:
-            import pandas as pd
-        except ModuleNotFoundError:
-            raise ConfigError(
-                "pandas", MISSING, "it is not installed", "pip install 'startup-model[notebook]'"
-            ) from None
-        return pd.DataFrame(self.columns())
+        return data_frame(self.columns())
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The points one after the other, as plain data; times of a point that cannot be are None."""
@@ -249,10 +267,8 @@ class Sweep:
     def _factor(self, probability: float) -> FloatArray:
         degrees = self._grid.gather(lambda plan: plan.degrees)
         student = np.vectorize(lambda n: student_quantile(probability, int(n)), otypes=[float])(degrees)
-        own = self._grid.gather(lambda plan: plan.common_spread)
-        return np.asarray(
-            spread_factor(self._shared_spread * student, own * student_quantile(probability, 0), probability)
-        )
+        own = own_spread(self._grid, self._times) * student_quantile(probability, 0)
+        return np.asarray(spread_factor(self._shared_spread * student, own, probability))
 
     @cached_property
     def _shared_spread(self) -> FloatArray:

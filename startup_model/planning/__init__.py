@@ -9,7 +9,7 @@ from startup_model.planning.arrivals import Arrivals, MeasuredArrivals, PoissonA
 from startup_model.planning.cost import WarmCost, best_pool_size, break_even_rate, warm_cost
 from startup_model.planning.events import ScalingEvent, concurrent_starts, rolling_update
 from startup_model.planning.latency import FirstRequestLatency, first_request_latency
-from startup_model.planning.policy import ScalingPolicy
+from startup_model.planning.policy import DEFAULT_QUANTILE, ScalingPolicy
 from startup_model.planning.pool import no_warm_probability, pool_holds, pool_size, smallest_pool
 from startup_model.planning.segments import (
     IMAGE_PULL_RATES,
@@ -25,16 +25,19 @@ from startup_model.planning.starts import (
     Distribution,
     Moments,
     ScalingBudget,
+    budget_seconds,
     cold_seconds,
     forecast_horizon,
+    groups_needed,
+    held_out_groups,
     lead_time,
     moments,
-    promised_seconds,
     scaling_budget,
     warm_time,
 )
 
 __all__ = [
+    "DEFAULT_QUANTILE",
     "IMAGE_PULL_RATES",
     "SEGMENT_RANGES",
     "Arrivals",
@@ -52,18 +55,20 @@ __all__ = [
     "WarmCost",
     "best_pool_size",
     "break_even_rate",
+    "budget_seconds",
     "cold_seconds",
     "concurrent_starts",
     "first_request_latency",
     "forecast_horizon",
     "from_nothing",
+    "groups_needed",
+    "held_out_groups",
     "image_pull_seconds",
     "lead_time",
     "moments",
     "no_warm_probability",
     "pool_holds",
     "pool_size",
-    "promised_seconds",
     "rolling_update",
     "scaling_budget",
     "smallest_pool",

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from startup_model.errors import ConfigError
 from startup_model.planning.arrivals import Arrivals, MeasuredArrivals, as_arrivals
 from startup_model.planning.checks import LARGEST_POOL, count, number
-from startup_model.planning.pool import CONFIDENCE, under_way_exceeds
+from startup_model.planning.policy import DEFAULT_QUANTILE
+from startup_model.planning.pool import under_way_exceeds
 from startup_model.planning.starts import ColdStart, cold_seconds
 
 __all__ = ["WarmCost", "best_pool_size", "break_even_rate", "warm_cost"]
@@ -20,6 +21,8 @@ __all__ = ["WarmCost", "best_pool_size", "break_even_rate", "warm_cost"]
 SECONDS_PER_HOUR = 3600.0
 MOST_MONEY = 1e9
 """Largest price of a replica-hour or value of a second."""
+LEAST_MONEY = 1e-12
+"""Least of either where one is weighed against the other: what costs nothing has no best number."""
 
 
 class WarmCost(NamedTuple):
@@ -44,7 +47,7 @@ def warm_cost(
     arrivals: Arrivals | float,
     *,
     money_per_replica_hour: float,
-    confidence: float = CONFIDENCE,
+    quantile: float = DEFAULT_QUANTILE,
 ) -> WarmCost:
     """Cost of keeping a pool against the seconds that it saves.
 
@@ -52,12 +55,12 @@ def warm_cost(
     money_per_second_saved = money_per_hour / seconds_saved_per_hour. N [1]: starts under way as in ``no_warm_probability``, over time: Poisson, or as the
     measured demands make it. Demands wait E[(N - size)+] / rate each with a pool and E[N] / rate without (Little's law); the difference is U a second.
     So a warm replica saves at most one second of waiting per second.
-    size [1]; cold_start, arrivals, confidence as in ``no_warm_probability``; money_per_replica_hour [money/h]. Raises ConfigError.
+    size [1]; cold_start, arrivals, quantile as in ``no_warm_probability``; money_per_replica_hour [money/h]. Raises ConfigError.
     Source: base-stock inventory under Poisson demand: (N - size)+ are the backorders, (size - N)+ the stock on hand.
     """
     size = count("size", size, 0, LARGEST_POOL)
-    price = _money("money_per_replica_hour", money_per_replica_hour)
-    used = _under_way(as_arrivals(arrivals), cold_seconds(cold_start, confidence)).within(size)
+    price = number("money_per_replica_hour", money_per_replica_hour, 0.0, MOST_MONEY, "in any currency")
+    used = _under_way(as_arrivals(arrivals), cold_seconds(cold_start, quantile)).within(size)
     unused = max(0.0, size - used)
     money, saved = price * unused, SECONDS_PER_HOUR * used
     return WarmCost(size, unused, money, price * size, saved, money / saved if saved > 0 else float("inf"))
@@ -69,19 +72,19 @@ def best_pool_size(
     *,
     money_per_replica_hour: float,
     value_per_second: float,
-    confidence: float = CONFIDENCE,
+    quantile: float = DEFAULT_QUANTILE,
     largest: int = LARGEST_POOL,
 ) -> int:
     """The size [1] with the smallest cost of warm replicas and waiting together.
 
     Equation: n = min {n: P(N >= n + 1) <= c / (c + value_per_second)}, c = money_per_replica_hour / 3600. The next replica stands unused while N <= n and saves
-    waiting while N > n. cold_start, arrivals, confidence as in ``no_warm_probability``; money_per_replica_hour [money/h]; value_per_second [money/s]: of one second
-    that one demand waits; largest [1]: the size beyond which a pool is refused. Raises ConfigError.
+    waiting while N > n. cold_start, arrivals, quantile as in ``no_warm_probability``; money_per_replica_hour [money/h]; value_per_second [money/s]: of one second
+    that one demand waits; largest [1]: the size beyond which a pool is refused. Raises ConfigError, also for a price of 0.
     Source: the critical fraction of the newsvendor problem (Arrow, Harris and Marschak 1951).
     """
     largest = count("largest", largest, 0, LARGEST_POOL)
     fraction = _fraction(money_per_replica_hour, value_per_second)
-    at_least = _under_way(as_arrivals(arrivals), cold_seconds(cold_start, confidence)).at_least
+    at_least = _under_way(as_arrivals(arrivals), cold_seconds(cold_start, quantile)).at_least
     size = bisect_left(range(largest + 1), -fraction, key=lambda n: -at_least(n + 1))
     if size > largest:
         raise ConfigError(
@@ -99,17 +102,17 @@ def break_even_rate(
     *,
     money_per_replica_hour: float,
     value_per_second: float,
-    confidence: float = CONFIDENCE,
+    quantile: float = DEFAULT_QUANTILE,
 ) -> float:
     """Rate of demands [1/s] from which a pool saves more than it costs; Poisson arrivals.
 
     Equation: value_per_second × U = c × (size - U), so E[min(N, size)] = size × c / (c + value_per_second) with N Poisson of mean rate × T and c =
     money_per_replica_hour / 3600, solved for the rate; for one replica rate = ln(1 + c / value_per_second) / T. size [1]; cold_start: T [s], or a distribution,
-    taken at ``confidence`` [1]; money_per_replica_hour [money/h]; value_per_second [money/s]. Raises ConfigError, also for a start that takes no time.
+    taken at ``quantile`` [1]; money_per_replica_hour [money/h]; value_per_second [money/s]. Raises ConfigError, also for a start that takes no time and a price of 0.
     Source: as ``warm_cost``.
     """
     size = count("size", size, 1, LARGEST_POOL)
-    cold_s = cold_seconds(cold_start, confidence)
+    cold_s = cold_seconds(cold_start, quantile)
     if cold_s == 0.0:
         raise ConfigError("cold_start", cold_start, "a start that takes no time leaves nothing to save", "give seconds")
     wanted = size * _fraction(money_per_replica_hour, value_per_second)
@@ -161,10 +164,7 @@ def _measured_shares(arrivals: MeasuredArrivals, cold_s: float) -> NDArray[np.fl
 
 def _fraction(money_per_replica_hour: object, value_per_second: object) -> float:
     """c / (c + value), c the price of a replica-second."""
-    price = _money("money_per_replica_hour", money_per_replica_hour) / SECONDS_PER_HOUR
-    value = number("value_per_second", value_per_second, 1e-12, MOST_MONEY, "what one waited second is worth")
+    free = "a replica that costs nothing has no best number: give what it costs"
+    price = number("money_per_replica_hour", money_per_replica_hour, LEAST_MONEY, MOST_MONEY, free) / SECONDS_PER_HOUR
+    value = number("value_per_second", value_per_second, LEAST_MONEY, MOST_MONEY, "what one waited second is worth")
     return price / (price + value)
-
-
-def _money(field: str, value: object) -> float:
-    return number(field, value, 0.0, MOST_MONEY, "in any currency")

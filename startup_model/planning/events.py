@@ -10,7 +10,7 @@ from startup_model.errors import ConfigError
 from startup_model.model import predict
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE
 from startup_model.planning.checks import LARGEST_POOL, count
-from startup_model.planning.starts import cold_seconds
+from startup_model.planning.starts import check_prediction
 from startup_model.prediction import StartupPrediction
 
 __all__ = ["ScalingEvent", "concurrent_starts", "rolling_update"]
@@ -42,10 +42,10 @@ def concurrent_starts(
 
     Equation: T(n) = the prediction with storage bandwidth / n; slowdown = T(n) / T(1); spacing_s = (T(n) - T(1)) / (n - 1); mean_ready_s = (T(1) + T(n)) / 2. Only
     what is read from storage is shared: weights in the page cache do not slow down. prediction: of one start, with the segments that it includes; starts [1]: how
-    many at once, in the place of the node's ``storage.concurrent_starts``. Raises ConfigError for a server that does not start and for numbers that are none.
+    many at once, in the place of the node's ``storage.concurrent_starts``. Raises ConfigError for what is no prediction, a server that does not start, and numbers that are none.
     Source: factors.shared_bandwidth (even shares); storage that is never idle finishes the last read at the same time in whatever order it serves.
     """
-    cold_seconds(prediction, 0.5)  # refuses a server that does not start
+    prediction = check_prediction(prediction)
     numbers = _numbers(starts)
     alone_s = _shared(prediction, 1).slowest_s
     return tuple(_event(number, alone_s, _shared(prediction, number)) for number in numbers)

@@ -92,7 +92,7 @@ def first_request_latency(
     *,
     warm_s: float,
     first_s: float | None = None,
-    confidence: float | None = None,
+    quantile: float | None = None,
     scatter: float = 0.0,
 ) -> FirstRequestLatency:
     """Distribution of the latency of first requests with a pool of ``size`` warm replicas.
@@ -103,7 +103,7 @@ def first_request_latency(
     under way after w, B of mean rate × (integral of 1 - S from 0 to w) the later ones that are ready by then; measured demands are replayed with drawn starts (a
     fixed seed).
     size [1]: 0 is scale from zero; cold_start: T [s], or a distribution; arrivals as in ``no_warm_probability``; warm_s [s]: first request on a warm
-    replica; first_s [s]: on one that has just become ready (lazy initialisation), None: the same; confidence [1]: quantile at which a distribution is taken, None: P is
+    replica; first_s [s]: on one that has just become ready (lazy initialisation), None: the same; quantile [1]: at which a distribution is taken, None: P is
     averaged over what is not known of T, so that the latency's quantiles hold that as well (beyond 0.999 of T nothing is told apart); scatter [1]: standard
     deviation of the logarithm from start to start, 0.01 for starts repeated on one host, 0.5 where nodes are provisioned. Raises ConfigError.
     Source: the backorder delays of base-stock inventory (Palm 1938; Sherbrooke 1968, "METRIC").
@@ -120,7 +120,7 @@ def first_request_latency(
         )
     scatter = number("scatter", scatter, 0.0, LARGEST_SCATTER, "0.01 for starts repeated on one host")
     demands = as_arrivals(arrivals)
-    cold = _cold_times(cold_start, confidence, SCATTERED_BELIEFS if scatter else BELIEFS)
+    cold = _cold_times(cold_start, quantile, SCATTERED_BELIEFS if scatter else BELIEFS)
     if scatter > 0.0:
         _check_scattered(demands, cold)
     if isinstance(demands, MeasuredArrivals):
@@ -131,19 +131,19 @@ def first_request_latency(
     return FirstRequestLatency(warm, first, waits(0.0), waits)
 
 
-def _cold_times(cold_start: ColdStart, confidence: float | None, beliefs: int) -> NDArray[np.float64]:
+def _cold_times(cold_start: ColdStart, quantile: float | None, beliefs: int) -> NDArray[np.float64]:
     """Cold starts [s] that are equally likely: one, or what stands for a distribution."""
-    if confidence is not None or not isinstance(cold_start, Distribution):
-        return np.array([cold_seconds(cold_start, 0.5 if confidence is None else confidence)])
+    if quantile is not None or not isinstance(cold_start, Distribution):
+        return np.array([cold_seconds(cold_start, 0.5 if quantile is None else quantile)])
     cold_seconds(cold_start, 0.5)  # refuses what cannot be planned with
     probabilities = (np.arange(beliefs) + 0.5) / beliefs
-    quantiles = (cold_start.quantile(float(probability)) for probability in probabilities)
-    return np.array([min(number("cold_start", quantile, 0.0, np.inf), LONGEST_START_S) for quantile in quantiles])
+    times = (cold_start.quantile(float(probability)) for probability in probabilities)
+    return np.array([min(number("cold_start", time, 0.0, np.inf), LONGEST_START_S) for time in times])
 
 
 def _check_scattered(arrivals: Arrivals, cold: NDArray[np.float64]) -> None:
     """Refuse what would take long. Raises ConfigError."""
-    remedy = "give scatter=0, which tells nearly the same with many demands, or a confidence"
+    remedy = "give scatter=0, which tells nearly the same with many demands, or a quantile"
     if isinstance(arrivals, MeasuredArrivals):
         if len(arrivals.times_s) > MOST_REPLAYED:
             problem = f"{len(arrivals.times_s):,} demands are too many to replay with starts that scatter"

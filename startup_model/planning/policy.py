@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -10,7 +11,11 @@ from startup_model.base import FrozenModel
 from startup_model.errors import ConfigError
 from startup_model.units import Seconds
 
-__all__ = ["ScalingPolicy"]
+__all__ = ["DEFAULT_QUANTILE", "PolicyLike", "ScalingPolicy", "as_policy"]
+
+DEFAULT_QUANTILE = 0.95
+"""Probability at which a start is planned for unless another one is asked for: probes, deadlines, lead times and pools. On a host that was not calibrated it is about
+twice the prediction; 0.99 there is six times, since it rests on three hosts. A calibrated host may ask for 0.99."""
 
 
 class ScalingPolicy(FrozenModel):
@@ -19,9 +24,8 @@ class ScalingPolicy(FrozenModel):
     Raises ConfigError for values that cannot be and for those that contradict each other.
     """
 
-    quantile: Annotated[float, Field(ge=0.001, le=0.999)] = 0.9
-    """Probability with which a start is to be ready in time. A prediction without a calibration rests on three hosts: beyond 0.9 its
-    quantiles grow fast (0.99 is several times the prediction); with a calibrated profile 0.99 is well within reach."""
+    quantile: Annotated[float, Field(ge=0.001, le=0.999)] = DEFAULT_QUANTILE
+    """Probability with which a start is to be ready in time; see ``DEFAULT_QUANTILE``, and ``groups_needed`` for the runs that a quantile asks for."""
     margin_factor: Annotated[float, Field(ge=1, le=10)] = 1.3
     """On top of the quantile, for what no prediction covers (throttled processors, other users of the host); 1.3 to 1.5 is usual."""
     detection_s: Seconds = 30.0
@@ -45,3 +49,20 @@ class ScalingPolicy(FrozenModel):
                 "lengthen it, or give 0 to decide at once",
             )
         return self
+
+
+PolicyLike = ScalingPolicy | Mapping[str, Any]
+"""A policy, or its fields."""
+
+
+def as_policy(value: PolicyLike | None) -> ScalingPolicy:
+    """A policy as it is, or from its fields; None: the defaults. Raises ConfigError for anything else, and for fields that cannot be."""
+    if value is None:
+        return ScalingPolicy()
+    if isinstance(value, ScalingPolicy):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            "policy", value, "it is no policy", "give a ScalingPolicy or its fields, such as {'quantile': 0.9}"
+        )
+    return ScalingPolicy.model_validate(value)

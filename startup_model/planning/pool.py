@@ -15,12 +15,10 @@ import numpy as np
 from startup_model.errors import ConfigError
 from startup_model.planning.arrivals import Arrivals, MeasuredArrivals, as_arrivals
 from startup_model.planning.checks import LARGEST_POOL, count, number, open_probability, seconds
+from startup_model.planning.policy import DEFAULT_QUANTILE
 from startup_model.planning.starts import ColdStart, cold_seconds
 
 __all__ = ["no_warm_probability", "pool_holds", "pool_size", "seen_under_way", "smallest_pool", "under_way_exceeds"]
-
-CONFIDENCE = 0.9
-"""Quantile at which a cold start is taken from a distribution, unless the caller says otherwise."""
 
 MOST_DEMANDS = 1e9
 """Largest number of demands within one reuse time."""
@@ -55,7 +53,7 @@ def smallest_pool(reuse_s: float, cold_s: float, demands_per_reuse: float, *, la
 
 
 def no_warm_probability(
-    size: int, cold_start: ColdStart, arrivals: Arrivals | float, *, confidence: float = CONFIDENCE
+    size: int, cold_start: ColdStart, arrivals: Arrivals | float, *, quantile: float = DEFAULT_QUANTILE
 ) -> float:
     """Probability [1] that a demand finds no warm replica.
 
@@ -63,13 +61,13 @@ def no_warm_probability(
     Poisson arrivals see time averages). Measured arrivals: the share of demands with at least ``size`` others in the T before them, exact where each
     start takes T; the pool is full at the first.
     size [1]; cold_start: T [s] from the demand to the replica that replaces the one taken (``lead_time`` where an autoscaler has to notice first), or a distribution,
-    taken at ``confidence`` [1]; arrivals: PoissonArrivals, MeasuredArrivals or a Poisson rate [1/s]. What a
-    prediction does not know is common to all starts: averaged over starts it would promise a pool that is too small on a slow host, so
+    taken at ``quantile`` [1] (as the policy of ``scaling_budget`` has one); a plain prediction leaves node and image out (``predict(..., include=("provision",
+    "image_pull", "container_start"))`` has them); arrivals: PoissonArrivals, MeasuredArrivals or a Poisson rate [1/s]. What a prediction does not know is common to all starts: averaged over starts it would promise a pool that is too small on a slow host, so
     T is one value, at a quantile. Raises ConfigError.
     Source: C. Palm 1938; Feeney and Sherbrooke 1966, "The (s-1, s) inventory policy under compound Poisson demand".
     """
     size = count("size", size, 0, LARGEST_POOL)
-    return seen_under_way(as_arrivals(arrivals), cold_seconds(cold_start, confidence))(size)
+    return seen_under_way(as_arrivals(arrivals), cold_seconds(cold_start, quantile))(size)
 
 
 def pool_size(
@@ -77,12 +75,13 @@ def pool_size(
     arrivals: Arrivals | float,
     target: float,
     *,
-    confidence: float = CONFIDENCE,
+    quantile: float = DEFAULT_QUANTILE,
     largest: int = LARGEST_POOL,
 ) -> int:
     """The smallest number [1] of replicas with which a demand finds none warm with at most a given probability.
 
-    Equation: n = min {n: P(N >= n) <= target}, N the starts under way as in ``no_warm_probability``; 0 for a start that takes no time. With cold_start =
+    Equation: n = min {n: P(N >= n) <= target}, N the starts under way as in ``no_warm_probability``; 0 for a start that takes no time. cold_start, arrivals, quantile as there; a
+    plain prediction leaves node and image out (``predict(..., include=("provision", "image_pull", "container_start"))`` has them). With cold_start =
     ``warm_time(T, headroom)`` it is the pool with which a wait exceeds the headroom with at most that probability. target [1]: between 0 and 1; with measured arrivals a target
     below one over their number means that none of them may find the pool empty, and says nothing of what is rarer. largest [1]: the size beyond
     which a pool is refused. Raises ConfigError, also where ``largest`` replicas do not reach the target.
@@ -90,7 +89,7 @@ def pool_size(
     """
     target = open_probability("target", target, "0.01: one demand in a hundred may find no warm replica")
     largest = count("largest", largest, 0, LARGEST_POOL)
-    cold_s = cold_seconds(cold_start, confidence)
+    cold_s = cold_seconds(cold_start, quantile)
     probability = seen_under_way(as_arrivals(arrivals), cold_s)
     if cold_s == 0.0:
         return 0

@@ -8,8 +8,9 @@ from typing import Literal, NamedTuple
 
 from startup_model.config.hardware import CLUSTER_DEFAULTS
 from startup_model.errors import MISSING, ConfigError, StartupModelError, UnknownNameError
+from startup_model.model import predict
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
-from startup_model.planning.starts import cold_seconds
+from startup_model.planning.starts import check_prediction
 from startup_model.prediction import StartupPrediction
 from startup_model.units import parse_bandwidth, parse_bytes
 
@@ -38,16 +39,19 @@ class Range(NamedTuple):
 
 IMAGE_PULL_RATES: Mapping[str, Range] = MappingProxyType(
     {
-        "plain": Range(
-            0.02e9,
-            CLUSTER_DEFAULTS["image_pull_bandwidth"],
-            0.1e9,
-            "pull and unpacking by one container runtime, public measurements; typical: an undisturbed node",
+        "plain": Range(0.02e9, 0.05e9, 0.1e9, "one container runtime that pulls, then unpacks, layer by layer"),
+        "lazy": Range(
+            0.3e9,
+            0.5e9,
+            0.75e9,
+            "files that are fetched as they are read, or layers that are pulled and unpacked side by side",
         ),
-        "lazy": Range(0.3e9, 0.5e9, 0.75e9, "lazy or parallel pulling, public measurements; typical: between the two"),
     }
 )
-"""How an image is pulled -> rate of pulling and unpacking together, bytes of the compressed image per second."""
+"""How an image is pulled -> rate of pulling and unpacking together, bytes of the compressed image per second.
+
+Source: ends of a collection of public measurements of engine images, 0.02-0.1 and 0.3-0.75 GB/s, which names no single one; typical is near the geometric mean of the ends.
+"""
 
 
 def transfer_seconds(size: float | str, bandwidth: float | str) -> float:
@@ -84,7 +88,10 @@ def image_pull_seconds(image_bytes: float | str = CLUSTER_DEFAULTS["image_bytes"
 SEGMENT_RANGES: Mapping[str, Range] = MappingProxyType(
     {
         Phase.PROVISION.value: Range(
-            45.0, CLUSTER_DEFAULTS["provision_s"], 410.0, "GPU nodes of public clouds, order to joined the cluster"
+            45.0,
+            CLUSTER_DEFAULTS["provision_s"],
+            410.0,
+            "GPU nodes of public clouds, from the order to the cluster; collected, single measurements are not named",
         ),
         Phase.IMAGE_PULL.value: image_pull_seconds(),
         Phase.CONTAINER_START.value: Range(
@@ -97,7 +104,7 @@ SEGMENT_RANGES: Mapping[str, Range] = MappingProxyType(
             0.1,
             0.3,
             202.0,
-            "tenths of a second in public logs; high: FP8 MoE kernels built on a first start (82 s + 120 s, vLLM 0.24), none with a prebuilt cache",
+            "tenths of a second in public logs; high: a first start that builds FP8 MoE kernels (vLLM 0.24: DeepGEMM 82 s + FlashInfer 120 s), none with a prebuilt cache",
         ),
     }
 )
@@ -129,10 +136,10 @@ def from_nothing(prediction: StartupPrediction, pull: Pull = "plain") -> FromNot
 
     Equation: t = provision + image_pull + container_start + ready + first_request. A segment whose number the node gives has no range; one that is
     assumed has that of ``SEGMENT_RANGES`` (image: its bytes over the rates of ``pull``). ready: the prediction without segments, and its interval. first_request: as
-    predicted. prediction: of ``predict``, whatever it includes; pull: plain or lazy. Raises ConfigError for a server that does not start, UnknownNameError for another pull.
+    predicted. prediction: of ``predict``, whatever it includes; pull: plain or lazy. Raises ConfigError for what is no prediction and a server that does not start, UnknownNameError for another pull.
     Source: the parts follow each other; the four segments of the cold start.
     """
-    cold_seconds(prediction, 0.5)  # refuses a server that does not start
+    prediction = check_prediction(prediction)
     image = image_pull_seconds(prediction.context.inputs["image_bytes"], pull)
     assumed = dict(SEGMENT_RANGES) | {Phase.IMAGE_PULL.value: image}
     parts = {phase.value: _segment(phase, prediction, assumed[phase.value]) for phase in BEFORE_ENGINE}
@@ -148,14 +155,10 @@ def _segment(phase: Phase, prediction: StartupPrediction, assumed: Range) -> Ran
 
 
 def _ready(prediction: StartupPrediction) -> Range:
-    """The prediction without the segments that it includes, with its interval."""
-    around = sum(
-        prediction.phases[phase].seconds for phase in (*BEFORE_ENGINE, *AFTER_READY) if phase in prediction.phases
-    )
-    ready, slowest = prediction.total_s - around, prediction.slowest_s - around
-    low = ready * prediction.interval[0] / prediction.total_s
-    high = slowest * prediction.interval[1] / prediction.slowest_s
-    return Range(low, ready, high, f"predicted, interval at {prediction.level:g}")
+    """The start without segments, with its interval."""
+    start = prediction.context.start
+    ready = predict(*start[:3], profile=start.profile, level=prediction.level)
+    return Range(ready.interval[0], ready.total_s, ready.interval[1], f"predicted, interval at {ready.level:g}")
 
 
 def _exactly(value: float, source: str) -> Range:

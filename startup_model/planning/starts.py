@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from startup_model.errors import MISSING, ConfigError
 from startup_model.planning.checks import seconds
-from startup_model.planning.policy import ScalingPolicy
+from startup_model.planning.policy import PolicyLike, as_policy
 from startup_model.prediction import StartupPrediction
 from startup_model.uncertainty import check_probability
 
@@ -17,11 +17,14 @@ __all__ = [
     "Distribution",
     "Moments",
     "ScalingBudget",
+    "budget_seconds",
+    "check_prediction",
     "cold_seconds",
     "forecast_horizon",
+    "groups_needed",
+    "held_out_groups",
     "lead_time",
     "moments",
-    "promised_seconds",
     "scaling_budget",
     "warm_time",
 ]
@@ -57,32 +60,75 @@ def cold_seconds(cold_start: ColdStart, probability: float) -> float:
     probability = check_probability(probability)
     if not isinstance(cold_start, Distribution):
         return seconds("cold_start", cold_start)
-    if isinstance(cold_start, StartupPrediction) and not cold_start.memory.fits:
-        raise ConfigError(
-            "cold_start",
-            str(cold_start),
-            "a server that does not start cannot be planned with",
-            "see prediction.memory.remedies",
-        )
+    if isinstance(cold_start, StartupPrediction):
+        _refuse_what_does_not_start("cold_start", cold_start)
     return seconds(f"cold_start.quantile({probability:g})", cold_start.quantile(probability))
 
 
-def promised_seconds(cold_start: ColdStart, policy: ScalingPolicy) -> float:
+def check_prediction(value: object) -> StartupPrediction:
+    """A prediction of a server that starts, as it is. Raises ConfigError for anything else."""
+    if not isinstance(value, StartupPrediction):
+        raise _no_prediction(value)
+    _refuse_what_does_not_start("prediction", value)
+    return value
+
+
+def _no_prediction(value: object) -> ConfigError:
+    return ConfigError("prediction", value, "it is no prediction", "give what predict(...) returns")
+
+
+def _refuse_what_does_not_start(field: str, prediction: StartupPrediction) -> None:
+    if not prediction.memory.fits:
+        problem = "a server that does not start cannot be planned with"
+        raise ConfigError(field, str(prediction), problem, "see prediction.memory.remedies")
+
+
+def groups_needed(quantile: float) -> int:
+    """Held-out groups [1] from which their errors alone show a quantile; with fewer it rests on an assumed distribution.
+
+    Equation: n = ceil(p / (1 - p)), p = max(quantile, 1 - quantile): the largest of n errors is above the next one with probability n / (n + 1). quantile [1]. 0.9 needs 9, 0.95
+    19, 0.99 99. Raises ConfigError for a quantile outside 0.0005 to 0.9995.
+    Source: one-sided tolerance bound from the largest of a sample; exchangeable errors have equal ranks.
+    """
+    probability = check_probability(quantile)
+    odds = max(probability, 1.0 - probability) / min(probability, 1.0 - probability)
+    return math.ceil(odds * (1.0 - 1e-12))  # 0.9 / 0.1 is a little above 9
+
+
+def held_out_groups(prediction: StartupPrediction) -> int:
+    """Held-out groups [1] of its own host that a prediction rests on.
+
+    Equation: n = number of errors of the calibrated profile; 0 on a host that no profile stands for, whose spread is that between a few hosts. prediction: of ``predict``. Raises
+    ConfigError for anything else.
+    Source: the profile's held-out errors, one a group.
+    """
+    if not isinstance(prediction, StartupPrediction):
+        raise _no_prediction(prediction)
+    profile = prediction.context.start.profile
+    return len(profile.held_out.errors) if profile is not None and prediction.calibrated else 0
+
+
+def budget_seconds(cold_start: ColdStart, policy: PolicyLike | None = None) -> float:
     """Time [s] after which a start that is not ready has failed: what startup probes and deadlines allow.
 
-    Equation: t = T(quantile) × margin_factor, both of the policy. cold_start: T [s], or a distribution. Raises ConfigError like ``cold_seconds``.
-    Source: formula × 1.3 to 1.5 as the bound to promise is usual in operation; here on the quantile, so that margin and spread stay apart.
+    Equation: t = T(quantile) × margin_factor, both of the policy. cold_start: T [s], or a distribution; policy: or its fields, None for the defaults. Raises ConfigError like
+    ``cold_seconds``, and for what is no policy. It is no ``slo_bound_s``, the time to promise: that is a factor on the prediction itself, whatever its spread.
+    Source: formula × 1.3 to 1.5 as a bound is usual in operation; here on the quantile, so that margin and spread stay apart.
     """
+    policy = as_policy(policy)
     return cold_seconds(cold_start, policy.quantile) * policy.margin_factor
 
 
-def lead_time(cold_start: ColdStart, policy: ScalingPolicy) -> float:
+def lead_time(cold_start: ColdStart, policy: PolicyLike | None = None) -> float:
     """Time [s] from a demand to the replica that serves it: how early an autoscaler has to act.
 
-    Equation: t = detection_s + decision_s + T(quantile) × margin_factor, all of the policy. cold_start: T [s], or a distribution. Raises ConfigError like ``cold_seconds``.
+    Equation: t = detection_s + decision_s + T(quantile) × margin_factor, all of the policy. cold_start: T [s], or a distribution; policy: or its fields, None for the defaults. A
+    plain prediction leaves node and image out: ``predict(..., include=("provision", "image_pull", "container_start"))`` has them. Raises ConfigError like ``cold_seconds``, and for what
+    is no policy.
     Source: the parts follow each other: a metric shows the demand, the window passes, the replica starts.
     """
-    return policy.detection_s + policy.decision_s + promised_seconds(cold_start, policy)
+    policy = as_policy(policy)
+    return policy.detection_s + policy.decision_s + budget_seconds(cold_start, policy)
 
 
 def warm_time(cold_s: float, headroom_s: float) -> float:
@@ -109,7 +155,7 @@ class ScalingBudget(NamedTuple):
 
     cold_s: float
     """The cold start at the policy's quantile."""
-    promised_s: float
+    budget_s: float
     """The same with the margin: what probes and deadlines allow."""
     lead_time_s: float
     """From the demand to the ready replica."""
@@ -120,14 +166,15 @@ class ScalingBudget(NamedTuple):
     """How long a replica is kept without work."""
 
 
-def scaling_budget(cold_start: ColdStart, policy: ScalingPolicy | None = None) -> ScalingBudget:
+def scaling_budget(cold_start: ColdStart, policy: PolicyLike | None = None) -> ScalingBudget:
     """Every time that an autoscaler needs, from a cold start and a policy.
 
-    Equation: those of ``promised_seconds``, ``lead_time``, ``warm_time`` (of the lead time) and ``forecast_horizon``; the cool-down is the policy's, else
-    max(300 s, lead time). cold_start: T [s], or a distribution; policy: None for its defaults. Raises ConfigError like ``cold_seconds``, and for a cool-down shorter than the cold start.
+    Equation: those of ``budget_seconds``, ``lead_time``, ``warm_time`` (of the lead time) and ``forecast_horizon``; the cool-down is the policy's, else
+    max(300 s, lead time). cold_start: T [s], or a distribution; policy: or its fields, None for the defaults. A plain prediction leaves node and image out: ``predict(...,
+    include=("provision", "image_pull", "container_start"))`` has them. Raises ConfigError like ``cold_seconds``, for what is no policy, and for a cool-down shorter than the cold start.
     Source: a replica that is let go sooner than it can be replaced makes the number of replicas swing.
     """
-    policy = policy if policy is not None else ScalingPolicy()
+    policy = as_policy(policy)
     cold_s = cold_seconds(cold_start, policy.quantile)
     if policy.cooldown_s is not None and policy.cooldown_s < cold_s:
         raise ConfigError(
@@ -139,7 +186,7 @@ def scaling_budget(cold_start: ColdStart, policy: ScalingPolicy | None = None) -
     lead_s = lead_time(cold_start, policy)
     return ScalingBudget(
         cold_s=cold_s,
-        promised_s=promised_seconds(cold_start, policy),
+        budget_s=budget_seconds(cold_start, policy),
         lead_time_s=lead_s,
         warm_time_s=warm_time(lead_s, policy.headroom_s),
         forecast_horizon_s=forecast_horizon(cold_start, policy.quantile, policy.forecast_margin_s),

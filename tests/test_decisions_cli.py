@@ -1,0 +1,209 @@
+"""The commands ``sweep``, ``what-if``, ``sensitivity`` and ``plan``: what they print, write, and refuse."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from calibration import fit_profile, read_runs
+from startup_model import predict
+from startup_model.manifests import FORMATS
+
+MODEL = ("--model", "Qwen/Qwen3-8B")
+NODE = ("--hardware", "h100-sxm")
+EXAMPLES = Path(__file__).parent.parent / "examples"
+LLAMA = ("--engine", "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4", "--storage", "network_disk=1 GB/s")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Exit status, output and error output of ``startup-model`` with these arguments."""
+    from startup_model import cli
+
+    def call(*arguments: str) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", ["startup-model", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        return stopped.value.code, captured.out, captured.err
+
+    return call
+
+
+def test_sweep_as_table_json_and_csv(run: Any, tmp_path: Path) -> None:
+    axes = (
+        "--axis",
+        "hardware=h100-sxm,l40s",
+        "--axis",
+        "engine.tp=1",
+        "--axis",
+        "engine.tp=2",
+        "--axis",
+        "hardware.storage.cold_bandwidth=0.5 GB/s..2 GB/s:3",
+    )
+    status, out, err = run("sweep", *MODEL, *NODE, *axes, "--page-cache", "cold")
+    assert (status, err) == (0, "")
+    assert "12 starts, 12 of them possible" in out
+    file = tmp_path / "points.csv"
+    status, out, err = run("sweep", *MODEL, *NODE, *axes, "--page-cache", "cold", "--json", "--csv", str(file))
+    found = json.loads(out)
+    assert found["axes"]["hardware.storage.cold_bandwidth"] == pytest.approx([0.5e9, 1e9, 2e9])
+    assert found["axes"]["engine.tp"] == [1, 2]
+    node = {"preset": "l40s", "gpus": 2, "storage": {"local_nvme": "1 GB/s"}}
+    one = predict("Qwen/Qwen3-8B", node, tp=2, page_cache="cold")
+    point = next(
+        p
+        for p in found["points"]
+        if (p["hardware"], p["engine.tp"]) == ("l40s", 2) and p["hardware.storage.cold_bandwidth"] == pytest.approx(1e9)
+    )
+    assert point["total_s"] == pytest.approx(one.total_s)
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert [float(row["total_s"]) for row in rows] == pytest.approx([p["total_s"] for p in found["points"]])
+
+
+def test_sweep_over_models_needs_no_model(run: Any) -> None:
+    status, out, _ = run("sweep", *NODE, "--axis", "model=Qwen/Qwen3-4B,Qwen/Qwen3-8B", "--axis", "engine.tp=1,3")
+    assert status == 0
+    assert "1 of 4 points: tp = 3: it does not divide the attention heads of Qwen/Qwen3-8B" in out
+
+
+def test_what_if_and_sensitivity(run: Any) -> None:
+    status, out, _ = run(
+        "what-if",
+        *MODEL,
+        *NODE,
+        "--change",
+        "engine.enforce_eager=true",
+        "--change",
+        "hardware=l40s; engine.tp=2",
+        "--json",
+    )
+    found = json.loads(out)
+    assert status == 0
+    assert found["base"]["total_s"] == pytest.approx(predict("Qwen/Qwen3-8B", "h100-sxm").total_s)
+    assert found["engine.enforce_eager=true"]["changes"] == {"engine.enforce_eager": True}
+    assert found["hardware=l40s; engine.tp=2"]["total_s"] == pytest.approx(
+        predict("Qwen/Qwen3-8B", {"preset": "l40s", "gpus": 2}, tp=2).total_s
+    )
+    assert "saved" in run("what-if", *MODEL, *NODE, "--change", "engine.enforce_eager=true")[1]
+    status, out, _ = run("sensitivity", *MODEL, *NODE, "--page-cache", "cold", "--json")
+    gains = json.loads(out)["gains"]
+    assert [abs(gain["saved_s"]) for gain in gains] == sorted((abs(gain["saved_s"]) for gain in gains), reverse=True)
+    assert "enforce_eager" in run("sensitivity", *MODEL, *NODE)[1]
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_every_format_of_a_plan(run: Any, name: str, tmp_path: Path) -> None:
+    profile = ("--profile", str(tmp_path / "host.json"))
+    fit_profile(read_runs(EXAMPLES / "runs" / "l40s.yaml"), held_out=False).save(profile[1])
+    status, out, err = run("plan", "--hardware", "h100", *LLAMA, *profile, "--format", name)
+    assert (status, err) == (0, "")
+    if FORMATS[name].kind == "yaml":
+        assert list(yaml.safe_load_all(out))
+    if FORMATS[name].kind == "json":
+        assert json.loads(out)
+
+
+def test_plan_in_words(run: Any) -> None:
+    status, out, _ = run(
+        "plan", "--hardware", "h100", *LLAMA, "--page-cache", "hot", "--compile-cache", "warm", "--rate", "6/h"
+    )
+    assert status == 0
+    assert "warm replicas" in out
+    numbers = json.loads(run("plan", "--hardware", "h100", *LLAMA, "--page-cache", "hot", "--json")[1])
+    assert numbers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sweep", *MODEL, *NODE), "axes = {}: it should map names to values"),
+        (("sweep", *NODE, "--axis", "engine.tp=1"), "--model: missing"),
+        (("sweep", *MODEL, *NODE, "--axis", "engine.tp"), "it should be NAME=VALUE,VALUE"),
+        (("sweep", *MODEL, *NODE, "--axis", "engine.tp="), "it should be NAME=VALUE,VALUE"),
+        (("sweep", *MODEL, *NODE, "--axis", "tp=1"), "did you mean 'engine.tp'"),
+        (("sweep", *MODEL, *NODE, "--axis", "hardware.gpu_flops=1..2"), "a range needs a number of values"),
+        (("sweep", *MODEL, *NODE, "--axis", "hardware.gpu_flops=1..2:99999999"), "a range needs a number of values"),
+        (("sweep", *MODEL, *NODE, "--axis", "hardware.gpu_flops=fast..2:3"), "it is no quantity"),
+        (("sweep", *MODEL, *NODE, "--axis", "hardware.gpu_flops=2.5..1.5:3"), "from a smaller to a larger"),
+        (("sweep", *MODEL, *NODE, "--axis", "engine.max_num_seqs=1..300000:300000"), "more than 50,000"),
+        (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1", "--csv", "/nowhere/at/all.csv"), "cannot be written"),
+        (("sweep", *MODEL, *NODE, "--axis", "hardware.cpu.single_thread_score=0.5 ..1.5:1000", "--axis", "hardware.gpu_flops=1e14..1.5e15:1000", "--profile", "l40s-epyc-9354", "--json"), "too many to be written"),
+        (("what-if", *MODEL, *NODE), "it should map dotted names to values"),
+        (("what-if", *MODEL, *NODE, "--change", "eager"), "it should be NAME=VALUE"),
+        (("what-if", *MODEL, *NODE, "--change", "engine.eager=true"), "did you mean"),
+        (("sensitivity", *MODEL, *NODE, "--step", "0"), "step = 0.0"),
+        (("plan", "--hardware", "h100", *LLAMA, "--format", "helm"), "format = 'helm'"),
+        (("plan", "--hardware", "h100", *LLAMA, "--quantile", "1"), "quantile"),
+        (("plan", "--hardware", "h100", *LLAMA, "--margin", "0.5"), "margin_factor"),
+        (("plan", "--hardware", "h100", *LLAMA, "--period", "0"), "period_s"),
+        (("plan", "--hardware", "h100", *LLAMA, "--replicas", "many"), "it should be LEAST:MOST"),
+        (("plan", "--hardware", "h100", *LLAMA, "--replicas", "4:2"), "below replicas_min"),
+        (("plan", "--hardware", "h100", *LLAMA, "--rate", "often"), "demands for a replica per time"),
+        (("plan", "--hardware", "h100", *LLAMA, "--rate", "6/h", "--target", "2"), "target"),
+        (("plan", "--hardware", "h100", *LLAMA, "--name", "Not A Label", "--format", "kubernetes"), "name"),
+        (("plan", *NODE, "--model", "Qwen/Qwen3-235B-A22B"), "does not start"),
+    ],
+)  # fmt: skip
+def test_bad_requests(run: Any, arguments: tuple[str, ...], message: str) -> None:
+    status, out, err = run(*arguments)
+    assert status == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(closed: str, tmp_path: Path) -> None:
+    """A file opened later would take the number of a closed stream: the CSV would hold what is printed."""
+    file = tmp_path / "points.csv"
+    command = f'"{sys.executable}" -m startup_model sweep --model Qwen/Qwen3-8B --hardware l40s --axis engine.tp=1,2 --csv "{file}" {closed}'
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert file.read_text().splitlines()[0].startswith("engine.tp,total_s,")
+    assert len(file.read_text().splitlines()) == 3
+
+
+def test_the_command_says_what_is_served(run: Any) -> None:
+    """``--model`` may be a folder with the config of the model that the command names."""
+    folder = ("--model", str(EXAMPLES / "Llama-2-7b-hf"))
+    _, out, _ = run(
+        "plan", *NODE, *folder, "--engine", "vllm serve ORG/LLAMA --max-model-len 2048", "--format", "kubernetes"
+    )
+    (container,) = yaml.safe_load(out)["spec"]["template"]["spec"]["containers"]
+    assert container["args"][0] == "ORG/LLAMA"
+    _, out, _ = run("plan", *NODE, "--model", "Qwen/Qwen3-8B", "--format", "kubernetes")
+    assert yaml.safe_load(out)["metadata"]["name"] == "qwen3-8b"
+
+
+def test_the_help_names_every_format() -> None:
+    from startup_model.cli import decisions
+
+    help_text = decisions.FormatOption.__metadata__[0].help  # type: ignore[attr-defined]
+    assert set(FORMATS) | {"text"} == set(help_text.rstrip(".").replace(" or ", ", ").split(", "))
+
+
+def test_a_unit_on_one_side_of_a_range_is_that_of_both(run: Any) -> None:
+    axis = ("--axis", "hardware.storage.cold_bandwidth=0.1..10 GB/s:3")
+    _, out, _ = run("sweep", *MODEL, *NODE, *axis, "--page-cache", "cold", "--json")
+    assert json.loads(out)["axes"]["hardware.storage.cold_bandwidth"] == pytest.approx([1e8, 1e9, 1e10])
+    table = run("sweep", *MODEL, *NODE, *axis, "--page-cache", "cold")[1]
+    assert "100 MB/s" in table
+    assert "an assumed bandwidth" not in table
+
+
+def test_a_node_named_by_its_preset_grows_with_the_ranks(run: Any) -> None:
+    status, out, _ = run("what-if", *MODEL, "--hardware", "l40s", "--change", "engine.tp=2", "--json")
+    assert status == 0
+    assert json.loads(out)["engine.tp=2"]["starts"]
+    assert "engine.tp" in run("sensitivity", *MODEL, "--hardware", "l40s", "--json")[1]
+    status, _, err = run("what-if", *MODEL, "--hardware", "l40s", "--gpus", "1", "--change", "engine.tp=2")
+    assert status == 2
+    assert "more ranks than accelerators" in err
