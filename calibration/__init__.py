@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "FitReport",
+    "IsolatedPhases",
+    "Limits",
     "ParsedStartup",
+    "Plan",
+    "ProbeReport",
     "RunRecord",
+    "ServerError",
     "StartupLogParser",
+    "StepNews",
     "calibrate",
     "cross_validate",
     "diagnose",
     "diff_profiles",
     "fit_profile",
+    "isolated_phases",
     "parse_log",
     "parse_starts",
     "probe_host",
@@ -32,7 +39,11 @@ if TYPE_CHECKING:
     from calibration.logs.parser import StartupLogParser, parse_log, parse_starts
     from calibration.logs.startup import ParsedStartup
     from calibration.probe.probe import probe_host
-    from calibration.profiling.session import profile_server
+    from calibration.probe.results import ProbeReport
+    from calibration.profiling.difference import IsolatedPhases, isolated_phases
+    from calibration.profiling.plan import Plan
+    from calibration.profiling.run import StepNews, profile_server
+    from calibration.profiling.starts import Limits, ServerError
     from calibration.readers import read_runs, write_runs
     from calibration.records import RunRecord
     from calibration.validate import cross_validate
@@ -51,8 +62,15 @@ _HOMES = {
     "StartupLogParser": "logs.parser",
     "parse_log": "logs.parser",
     "parse_starts": "logs.parser",
+    "ProbeReport": "probe.results",
     "probe_host": "probe.probe",
-    "profile_server": "profiling.session",
+    "IsolatedPhases": "profiling.difference",
+    "isolated_phases": "profiling.difference",
+    "Plan": "profiling.plan",
+    "profile_server": "profiling.run",
+    "StepNews": "profiling.run",
+    "Limits": "profiling.starts",
+    "ServerError": "profiling.starts",
 }
 """Public name -> module that defines it."""
 

@@ -36,6 +36,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
+    from calibration.gate.cli import register as register_gate
     from calibration.logs.cli import register as register_logs
     from calibration.probe.cli import register as register_probe
     from calibration.profiling.cli import register as register_profiling
@@ -45,6 +46,7 @@ def register(app: typer.Typer) -> None:
     register_logs(app)
     register_profiling(app)
     register_probe(app)
+    register_gate(app)
 
 
 def calibrate_command(

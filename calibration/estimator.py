@@ -39,11 +39,20 @@ from startup_model.config.hardware import STORAGE_DEFAULTS, HardwareConfig
 from startup_model.config.model import ModelConfig
 from startup_model.config.versions import Version
 from startup_model.errors import ConfigError, ProfileError, StartupModelError
+from startup_model.inputs import cpu_preset
 from startup_model.model import ProfileLike, as_profile, predict
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.pipelines import Step, find_pipeline, steps_of
 from startup_model.plan import ENOUGH_GROUPS
-from startup_model.profile import CoefficientValue, HeldOut, Host, Profile, Provenance, select_reference
+from startup_model.profile import (
+    ASSUMED_NUMBERS,
+    CoefficientValue,
+    HeldOut,
+    Host,
+    Profile,
+    Provenance,
+    select_reference,
+)
 
 __all__ = [
     "Calibration",
@@ -992,23 +1001,46 @@ def _row_residuals(blocks: Iterable[_Block], values: Vector, count: int) -> Vect
 def host_of_runs(runs: Sequence[RunRecord], prior: Profile) -> Host:
     """The host of the runs: its own numbers where they are given, else those of the prior's host, else defaults.
 
-    Coefficients are relative to these numbers, whatever they are; what counts is that predictions use the same.
+    Coefficients are relative to these numbers, whatever they are; what counts is that predictions use the same. A score that the node of the runs does not have stays
+    unknown, and numbers that nobody has measured are marked as assumed: a later probe of the same host then changes no prediction.
     """
     hardware, theirs = runs[0].hardware, prior.host
     storage = hardware.storage
+    numbers = {
+        "gpu_memory_bandwidth": hardware.gpu_memory_bandwidth,
+        "page_cache_bandwidth": storage.page_cache or theirs.page_cache_bandwidth,
+        "device_flops": hardware.gpu_flops or theirs.device_flops,
+    }
     return Host(
         cpu=hardware.cpu.model,
         gpu=hardware.gpu,
         platform=hardware.platform,
-        single_thread_score=hardware.cpu.score or theirs.single_thread_score,
-        gpu_memory_bandwidth=hardware.gpu_memory_bandwidth,
-        page_cache_bandwidth=storage.page_cache or theirs.page_cache_bandwidth,
+        single_thread_score=hardware.cpu.score,
         local_nvme_bandwidth=storage.local_nvme or STORAGE_DEFAULTS["local_nvme"],
         network_disk_bandwidth=storage.network_disk or STORAGE_DEFAULTS["network_disk"],
         object_store_bandwidth=storage.object_store or STORAGE_DEFAULTS["object_store"],
         host_to_device_bandwidth=hardware.host_to_device_bandwidth or theirs.host_to_device_bandwidth,
-        device_flops=hardware.gpu_flops or theirs.device_flops,
+        **(numbers if not hardware.is_cpu_only else _numbers_of_processor(hardware, numbers, theirs)),
     )
+
+
+def _numbers_of_processor(hardware: HardwareConfig, numbers: Mapping[str, float], theirs: Host) -> dict[str, Any]:
+    """``numbers`` of a host without accelerators, and which of them nobody has measured.
+
+    Where the prior is of such a host, its coefficients are relative to what it assumed, and to what it measured where this node has nothing.
+    """
+    preset = cpu_preset()
+    is_own = {
+        "gpu_memory_bandwidth": hardware.gpu_memory_bandwidth != preset.gpu_memory_bandwidth,
+        "page_cache_bandwidth": hardware.storage.page_cache is not None,
+        "device_flops": hardware.gpu_flops not in (None, preset.gpu_flops),
+    }
+    if theirs.platform != "cpu":
+        return {**numbers, "assumed": tuple(name for name in ASSUMED_NUMBERS if not is_own[name])}
+    kept: dict[str, Any] = {
+        name: getattr(theirs, name) for name in ASSUMED_NUMBERS if name in theirs.assumed or not is_own[name]
+    }
+    return {**numbers, **kept, "assumed": theirs.assumed}
 
 
 def nearest_prior(runs: Sequence[RunRecord]) -> Profile:

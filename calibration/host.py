@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from startup_model.config.hardware import Cpu, HardwareConfig, Platform
+from startup_model.config.hardware import Cpu, HardwareConfig
 from startup_model.errors import ConfigError, UnknownNameError, one_line
 
 __all__ = [
@@ -27,14 +27,15 @@ __all__ = [
     "Gpu",
     "HostFacts",
     "describe_host",
+    "facts_in_words",
     "file_system_of",
     "fingerprint",
     "host_facts",
-    "short_names",
 ]
 
 _QUERY_S = 20.0
 _LONGEST_NAME = 100
+_LONGEST_FILE = 2**22
 _NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "glusterfs", "gpfs", "beegfs", "afs", "9p", "wekafs", "efs", "fsx"]
 )  # fmt: skip
@@ -45,10 +46,15 @@ class Gpu(NamedTuple):
     """Accelerators of one kind."""
 
     name: str
+    """As its driver calls it, ``NVIDIA H100 NVL``."""
     number: int
+    """How many of them this process sees."""
     memory_bytes: float
+    """Of one of them."""
     compute_capability: str | None
+    """Such as ``9.0``; None where the driver does not say."""
     driver: str
+    """Version of the driver."""
 
 
 class FileSystem(NamedTuple):
@@ -57,6 +63,7 @@ class FileSystem(NamedTuple):
     kind: str
     """As the kernel calls it: ext4, xfs, overlay, nfs4 ..."""
     device: str
+    """What is mounted: a device, or a share of another host."""
     tier: str
     """local_nvme, network_disk or object_store: which storage of a HardwareConfig it is."""
 
@@ -65,13 +72,17 @@ class HostFacts(NamedTuple):
     """A host, as far as software can see it."""
 
     cpu: str
+    """Model of the processor, without trade marks; ``unknown`` where the kernel does not say."""
     cores: int
     """That this process may use."""
     memory_bytes: float
     """That this process may use."""
     gpus: tuple[Gpu, ...]
+    """One entry a kind; empty without accelerators, or without ``nvidia-smi``."""
     kernel: str
+    """Name and release of the operating system's kernel."""
     python: str
+    """Version of the Python that this is read by; a server may run in another one (see ``profiling.versions``)."""
 
 
 def host_facts() -> HostFacts:
@@ -118,21 +129,15 @@ def describe_host(facts: HostFacts) -> HardwareConfig:
         ) from None  # fmt: skip
 
 
-def platform_of(facts: HostFacts) -> Platform:
-    """What an engine would run on."""
-    return "cuda" if facts.gpus else "cpu"
-
-
 # --- processor and memory -----------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
 def _cpu_name() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("model name", "Processor", "cpu model") and value.strip():
-                return _plain_name(value)
+    for line in (_read("/proc/cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Processor", "cpu model") and value.strip():
+            return _plain_name(value)
     if sys.platform == "darwin":
         text = _output("sysctl", "-n", "machdep.cpu.brand_string")
         if text:
@@ -168,8 +173,10 @@ def _memory() -> float:
 
 
 def _read(path: str) -> str | None:
+    """A file of the kernel; None where it has none."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")[:4096]
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            return file.read(_LONGEST_FILE)
     except OSError:
         return None
 
@@ -226,18 +233,11 @@ def file_system_of(path: Path) -> FileSystem:
 
 
 def _mounts() -> Iterator[tuple[str, str, str]]:
-    for line in (_whole("/proc/self/mountinfo") or "").splitlines():
+    for line in (_read("/proc/self/mountinfo") or "").splitlines():
         left, _, right = line.partition(" - ")
         fields, kinds = left.split(), right.split()
         if len(fields) >= 5 and len(kinds) >= 2:
             yield fields[4].replace("\\040", " "), kinds[0], kinds[1]
-
-
-def _whole(path: str) -> str | None:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
 
 
 def _tier(kind: str, device: str) -> str:
@@ -247,13 +247,14 @@ def _tier(kind: str, device: str) -> str:
     return "network_disk" if name in _NETWORK_FILE_SYSTEMS else "local_nvme"
 
 
-def short_names(facts: HostFacts, folder: Path | None = None) -> dict[str, str]:
-    """The facts as words, for the record of a run."""
+def facts_in_words(facts: HostFacts, folder: Path | None = None) -> dict[str, str]:
+    """The facts as words, for the record of a run; with the file system of a folder."""
     words = {
         "cpu": facts.cpu,
         "cores": str(facts.cores),
         "memory": f"{facts.memory_bytes / 2**30:.1f} GiB",
         "kernel": facts.kernel,
+        "profiled_by": f"Python {facts.python}",
         "gpus": ", ".join(f"{gpu.number} x {gpu.name}, driver {gpu.driver}" for gpu in facts.gpus) or "none",
     }
     if folder is not None:

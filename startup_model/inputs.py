@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from startup_model.config.engine import EngineConfig, ResolvedEngine
@@ -20,6 +21,7 @@ __all__ = [
     "INPUT_MEANINGS",
     "HostNumbers",
     "NodeNumbers",
+    "cpu_preset",
     "node_inputs",
     "node_numbers",
     "physical_inputs",
@@ -77,7 +79,12 @@ INPUT_MEANINGS: Mapping[str, str] = {
 class HostNumbers(NamedTuple):
     """Hardware numbers of a profile's host: what a node that does not give them is taken to have."""
 
-    single_thread_score: float
+    single_thread_score: float | None
+    """None: not known."""
+    is_cpu_only: bool
+    assumed: frozenset[str]
+    """Those that nobody has measured, by their field of the profile's host."""
+    memory_bandwidth: float
     page_cache: float
     local_nvme: float | None
     network_disk: float | None
@@ -92,6 +99,8 @@ class NodeNumbers(NamedTuple):
     host_score: Values
     """Single-thread score [1] of the profile's host."""
     single_thread_score: Values
+    fixed_score: Values
+    """The score [1] that counts whatever the node's is; 0: the node's counts. So also for ``fixed_*`` below."""
     storage_bandwidth: Values
     """Of the tier where the checkpoint lies [B/s]."""
     network_bandwidth: Values
@@ -102,6 +111,9 @@ class NodeNumbers(NamedTuple):
     host_to_device_bandwidth: Values
     memory_bandwidth: Values
     device_flops: Values
+    fixed_page_cache_bandwidth: Values
+    fixed_memory_bandwidth: Values
+    fixed_device_flops: Values
     provision_seconds: Values
     image_bytes: Values
     image_pull_bandwidth: Values
@@ -173,23 +185,36 @@ def size_inputs(
 def node_numbers(hardware: HardwareConfig, host: HostNumbers, *, same_host: bool = True) -> NodeNumbers:
     """The numbers of a node; what it does not give is taken from the profile's host, or from tables of defaults.
 
-    ``same_host``: whether the storage of the profile's host may stand for what the node does not give.
+    ``same_host``: whether the storage of the profile's host may stand for what the node does not give. A number that nobody has measured on the profile's host is
+    not compared with the node's: the coefficients hold what that host really does, and the number in them is one that counts on both sides. For nodes without
+    accelerators that is what the preset ``cpu`` says, too.
     """
     storage = hardware.storage
+    alike = hardware.is_cpu_only and host.is_cpu_only
+    fixed = host.assumed if alike else frozenset()
+    memory, flops = hardware.gpu_memory_bandwidth, hardware.gpu_flops
+    if alike:
+        preset = cpu_preset()
+        memory = host.memory_bandwidth if memory == preset.gpu_memory_bandwidth else memory
+        flops = host.device_flops if flops == preset.gpu_flops else flops
     cold = (
         storage.cold_bandwidth or (getattr(host, storage.tier) if same_host else None) or STORAGE_DEFAULTS[storage.tier]
     )
     network = hardware.network_bandwidth if storage.tier != "local_nvme" else None
     return NodeNumbers(
-        host_score=host.single_thread_score,
-        single_thread_score=hardware.cpu.score or host.single_thread_score,
+        host_score=host.single_thread_score or 1.0,
+        single_thread_score=hardware.cpu.score or host.single_thread_score or 1.0,
+        fixed_score=1.0 if host.single_thread_score is None else 0.0,
         storage_bandwidth=cold,
         network_bandwidth=network or math.inf,
         concurrent_starts=float(storage.concurrent_starts),
         page_cache_bandwidth=storage.page_cache or host.page_cache,
         host_to_device_bandwidth=hardware.host_to_device_bandwidth or host.host_to_device,
-        memory_bandwidth=hardware.gpu_memory_bandwidth,
-        device_flops=hardware.gpu_flops or host.device_flops,
+        memory_bandwidth=memory,
+        device_flops=flops or host.device_flops,
+        fixed_page_cache_bandwidth=host.page_cache if "page_cache_bandwidth" in fixed else 0.0,
+        fixed_memory_bandwidth=host.memory_bandwidth if "gpu_memory_bandwidth" in fixed else 0.0,
+        fixed_device_flops=host.device_flops if "device_flops" in fixed else 0.0,
         provision_seconds=_cluster(hardware, "provision_s"),
         image_bytes=_cluster(hardware, "image_bytes"),
         image_pull_bandwidth=_cluster(hardware, "image_pull_bandwidth"),
@@ -197,26 +222,39 @@ def node_numbers(hardware: HardwareConfig, host: HostNumbers, *, same_host: bool
     )
 
 
+@lru_cache(maxsize=1)
+def cpu_preset() -> HardwareConfig:
+    """The node without accelerators that nothing is known of: its bandwidth and FLOP/s are of a data sheet, not of any host at hand."""
+    return HardwareConfig.preset("cpu")
+
+
 def node_inputs(node: NodeNumbers, workers: Values) -> dict[str, Any]:
     """The inputs that the numbers of a node decide: numbers, or arrays where the numbers are arrays.
 
-    slowdown = score of the profile's host / score; storage bandwidth = min(tier, network) / starts that share it; page-cache bandwidth = that of one
+    slowdown = score of the profile's host / score, 1 where that host has none; storage bandwidth = min(tier, network) / starts that share it; page-cache bandwidth = that of one
     process x min(workers, 1.4) / workers.
     """
     return {
-        "slowdown": node.host_score / node.single_thread_score,
+        "slowdown": node.host_score / _counting(node.single_thread_score, node.fixed_score),
         "storage_bandwidth": shared_bandwidth(
             minimum(node.storage_bandwidth, node.network_bandwidth), node.concurrent_starts
         ),
-        "page_cache_bandwidth": node.page_cache_bandwidth * minimum(workers, PARALLEL_COPY_GAIN) / workers,
+        "page_cache_bandwidth": _counting(node.page_cache_bandwidth, node.fixed_page_cache_bandwidth)
+        * minimum(workers, PARALLEL_COPY_GAIN)
+        / workers,
         "host_to_device_bandwidth": node.host_to_device_bandwidth,
-        "memory_bandwidth": node.memory_bandwidth,
-        "device_flops": node.device_flops,
+        "memory_bandwidth": _counting(node.memory_bandwidth, node.fixed_memory_bandwidth),
+        "device_flops": _counting(node.device_flops, node.fixed_device_flops),
         "provision_seconds": node.provision_seconds,
         "image_bytes": node.image_bytes,
         "image_pull_bandwidth": node.image_pull_bandwidth,
         "container_start_seconds": node.container_start_seconds,
     }
+
+
+def _counting(own: Any, fixed: Any) -> Any:
+    """The node's own number, or where there is one the number that counts in its place."""
+    return fixed + own * (fixed == 0.0)
 
 
 def tokenizer_bytes(model: ModelConfig) -> float:

@@ -12,10 +12,11 @@ from startup_model.errors import ProfileError, shown
 
 __all__ = ["CHANGES_SINCE", "SCHEMA_VERSION", "migrate"]
 
-SCHEMA_VERSION: Literal[2] = 2
+SCHEMA_VERSION: Literal[3] = 3
 
 CHANGES_SINCE: Mapping[int, str] = {
     1: "schema 2 also holds how far formulas miss and what is peculiar to some models, which fits and intervals use; fit the profile again to have them",
+    2: "schema 3 also says which numbers of its host nobody has measured; fit the profile again so that measuring them (probe) does not change its predictions",
 }
 """Schema version of an old file -> what the owner should know about the changes since."""
 
@@ -26,7 +27,14 @@ def _from_1(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return empty | dict(data) | {"schema_version": 2, "written_as_schema": 1}
 
 
-_STEPS: Mapping[int, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {1: _from_1}
+def _from_2(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Schema 3 has hosts without a single-thread score, and hosts with assumed numbers: in schema 2 a score that was left out was 1, and every number counted."""
+    host = data.get("host")
+    scored = {"host": {"single_thread_score": 1.0} | dict(host)} if isinstance(host, Mapping) else {}
+    return {"written_as_schema": 2} | dict(data) | scored | {"schema_version": 3}
+
+
+_STEPS: Mapping[int, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {1: _from_1, 2: _from_2}
 """Schema version -> the step to the next one."""
 
 

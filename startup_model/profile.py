@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,8 @@ from startup_model.migrations import SCHEMA_VERSION, migrate
 from startup_model.terms import TERMS
 
 __all__ = [
+    "ASSUMED_NUMBERS",
+    "AssumedNumber",
     "CoefficientValue",
     "HeldOut",
     "Host",
@@ -39,6 +41,11 @@ __all__ = [
 ]
 
 _LARGEST_PROFILE = 64 * 2**20
+
+
+AssumedNumber = Literal["gpu_memory_bandwidth", "page_cache_bandwidth", "device_flops"]
+ASSUMED_NUMBERS: tuple[AssumedNumber, ...] = get_args(AssumedNumber)
+"""Fields of ``Host`` that may be assumed."""
 
 
 class CoefficientValue(FrozenModel):
@@ -58,7 +65,8 @@ class Host(FrozenModel):
     cpu: str
     gpu: str
     platform: str = "cuda"
-    single_thread_score: Annotated[float, Field(gt=0)] = 1.0
+    single_thread_score: Annotated[float, Field(gt=0)] | None = None
+    """None: not known. CPU-bound phases then take as long as on this host, whatever the score of the node."""
     gpu_memory_bandwidth: Annotated[float, Field(gt=0)]
     page_cache_bandwidth: Annotated[float, Field(gt=0)]
     local_nvme_bandwidth: Annotated[float, Field(gt=0)] | None = None
@@ -66,12 +74,18 @@ class Host(FrozenModel):
     object_store_bandwidth: Annotated[float, Field(gt=0)] | None = None
     host_to_device_bandwidth: Annotated[float, Field(gt=0)]
     device_flops: Annotated[float, Field(gt=0)]
+    assumed: Annotated[tuple[AssumedNumber, ...], Field(strict=False)] = ()
+    """Numbers of a host without accelerators that nobody has measured: those of its preset, or of another host. They stand in for its own in the coefficients, and
+    therefore also where such a node gives its own."""
 
     @cached_property
     def numbers(self) -> HostNumbers:
         """What a node that does not give these numbers is taken to have."""
         return HostNumbers(
             single_thread_score=self.single_thread_score,
+            is_cpu_only=self.platform == "cpu",
+            assumed=frozenset(self.assumed),
+            memory_bandwidth=self.gpu_memory_bandwidth,
             page_cache=self.page_cache_bandwidth,
             local_nvme=self.local_nvme_bandwidth,
             network_disk=self.network_disk_bandwidth,
@@ -113,7 +127,7 @@ class Profile(FrozenModel):
     """Coefficients of one host for one engine version. ``Profile.load(path)``, ``profile.save(path)``,
     ``Profile.reference(name)``."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     written_as_schema: Annotated[int, Field(ge=1, lt=SCHEMA_VERSION)] | None = None
     """Older schema that the profile was first written in; None: the present one."""
     name: Annotated[str, Field(min_length=1, max_length=200)]

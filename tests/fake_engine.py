@@ -1,9 +1,13 @@
 """A program that starts like an engine: log lines, a health endpoint, completions, worker processes; much faster, and failing where a test wants it to.
 
     vllm serve MODEL [flags of vLLM] --host H --port P
+    python -m sglang.launch_server --model-path MODEL [flags of SGLang] --host H --port P
 
-FAKE_ENGINE says how it behaves: ok (default), exit, silent, unhealthy, no_health, stubborn (ignores SIGTERM), no_completions, oom. FAKE_PIDS: a file that gets the
-process ids of all its processes. FAKE_CACHE: a folder; what was compiled into it is loaded the next time.
+FAKE_ENGINE says how it behaves: ok (default), exit, silent, unhealthy, no_health, stubborn (ignores SIGTERM), no_completions, oom; quiet_compile (its log does not
+tell whether it compiled), never_ready (its log does not say ready). FAKE_PIDS: a file that gets the process ids of all its processes. FAKE_CACHE: a folder; what was
+compiled into it is loaded the next time. FAKE_STARTS: a file that gets a line for each start. With --api-key, requests need that key.
+
+As SGLang's older releases, it answers /health while it still warms up; the line that says ready comes later.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -27,19 +32,30 @@ DAEMON = (
     "os.close(1); os.close(2)\n"
     "time.sleep(600)\n"
 )
+WARM_UP_S = 0.4
+behaviour = os.environ.get("FAKE_ENGINE", "ok")
+is_sglang = "sglang.launch_server" in sys.argv
+warmed_up = threading.Event()
 
 
-def say(text: str) -> None:
-    stamp = time.strftime("%m-%d %H:%M:%S")
-    print(f"(EngineCore_DP0 pid={os.getpid()}) INFO {stamp} [core.py:1] {text}", flush=True)
+def value(flag: str, default: str = "") -> str:
+    return sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else default
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        if self.path == "/v1/models":
+        key = value("--api-key")
+        if self.path.startswith("/health"):
+            is_early = self.path == "/health" or not is_sglang or warmed_up.is_set()
+            self.answer({"unhealthy": 503, "no_health": 404}.get(behaviour, 200 if is_early else 503), b"")
+        elif key and self.headers.get("Authorization") != f"Bearer {key}":
+            self.answer(401, f"you sent {self.headers.get('Authorization')}".encode())
+        elif self.path == "/v1/models":
             self.answer(200, json.dumps({"data": [{"id": "m"}]}).encode())
+        elif self.path == "/get_server_info" and is_sglang:
+            self.answer(200, json.dumps({"version": "0.5.4", "api_key": key}).encode())
         else:
-            self.answer({"unhealthy": 503, "no_health": 404}.get(behaviour, 200), b"")
+            self.answer(404, b"no such path")
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -58,27 +74,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-behaviour = os.environ.get("FAKE_ENGINE", "ok")
-
-
-def value(flag: str, default: str = "") -> str:
-    return sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else default
-
-
-def main() -> int:
-    if behaviour == "exit":
-        print("error: api_key=sk-verysecretvalue1234 is of no use", flush=True)
-        return 3
-    if behaviour == "silent":
-        time.sleep(600)
-    if behaviour == "stubborn":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def start_workers() -> None:
+    """A worker in a session of its own and a daemon: what has to be gone when the server is."""
     worker = subprocess.Popen([sys.executable, "-c", WORKER], start_new_session=True)
     daemon = subprocess.run([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True, check=True)
     pids = [os.getpid(), worker.pid, int(daemon.stdout.split()[1])]
     if "FAKE_PIDS" in os.environ:
         Path(os.environ["FAKE_PIDS"]).write_text(json.dumps(pids))
-    model, eager = sys.argv[2], "--enforce-eager" in sys.argv
+
+
+def say(text: str) -> None:
+    stamp = time.strftime("%m-%d %H:%M:%S")
+    print(f"(EngineCore_DP0 pid={os.getpid()}) INFO {stamp} [core.py:1] {text}", flush=True)
+
+
+def start_vllm() -> int:
+    """vLLM's lines, up to the one before it listens; the exit status of a start that fails, else 0."""
+    model, eager = sys.argv[2], "--enforce-eager" in sys.argv or "-O0" in sys.argv
     print(
         f"(APIServer pid={os.getpid()}) INFO 01-01 10:00:00 [api_server.py:1] vLLM API server version 0.11.0",
         flush=True,
@@ -92,21 +104,84 @@ def main() -> int:
     say("Loading weights took 0.04 seconds")
     say("Model loading took 0.5 GiB and 0.05 seconds")
     if not eager:
-        cache = Path(os.environ.get("VLLM_CACHE_ROOT", os.environ.get("FAKE_CACHE", "/nonexistent")), "graphs")
-        if cache.exists():
-            say("Directly load the compiled graph(s) for dynamic shape from the cache, took 0.010 s")
-        else:
-            time.sleep(0.1)
-            say("Compiling a graph for dynamic shape takes 0.10 s")
-            if cache.parent.exists() or "VLLM_CACHE_ROOT" in os.environ:
-                cache.parent.mkdir(parents=True, exist_ok=True)
-                cache.write_text("compiled")
+        compile_graphs()
     say("Available KV cache memory: 1.00 GiB")
     say("GPU KV cache size: 1,024 tokens")
     say("init engine (profile, create kv cache, warmup model) took 0.10 seconds")
-    print("INFO:     Started server process [1]\nINFO:     Application startup complete.", flush=True)
+    print("INFO:     Started server process [1]", flush=True)
+    if behaviour != "never_ready":
+        print("INFO:     Application startup complete.", flush=True)
     time.sleep(0.02)
+    return 0
+
+
+def compile_graphs() -> None:
+    folder = Path(os.environ.get("VLLM_CACHE_ROOT", os.environ.get("FAKE_CACHE", "/nonexistent")))
+    keeps = os.environ.get("VLLM_DISABLE_COMPILE_CACHE") != "1"
+    cache = folder / "graphs"
+    if behaviour == "quiet_compile":
+        return
+    if cache.exists() and keeps:
+        say("Directly load the compiled graph(s) for dynamic shape from the cache, took 0.010 s")
+        return
+    time.sleep(0.1)
+    say("Compiling a graph for dynamic shape takes 0.10 s")
+    if keeps and (folder.exists() or "VLLM_CACHE_ROOT" in os.environ):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.write_text("compiled")
+
+
+def tell(text: str) -> None:
+    print(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}", flush=True)
+
+
+def start_sglang() -> int:
+    """SGLang's lines, up to the one before it listens."""
+    tell(
+        f"server_args=ServerArgs(model_path='{value('--model-path')}', dtype='auto', tp_size=1, api_key='{value('--api-key')}')"
+    )
+    time.sleep(0.05)
+    tell("Init torch distributed begin.")
+    tell("Init torch distributed ends. mem usage=0.00 GB")
+    tell("Load weight begin. avail mem=78.12 GB")
+    time.sleep(0.05)
+    tell("Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=77.00 GB, mem usage=0.01 GB.")
+    tell("KV Cache is allocated. #tokens: 1024, K size: 0.01 GB, V size: 0.01 GB")
+    tell("Memory pool end. avail mem=70.00 GB")
+    tell("max_total_num_tokens=1024, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=2049")
+    tell("INFO:     Started server process [1]")
+    tell("INFO:     Application startup complete.")
+    return 0
+
+
+def warm_up() -> None:
+    """What SGLang does when it listens already."""
+    time.sleep(WARM_UP_S)
+    warmed_up.set()
+    if behaviour != "never_ready":
+        tell("The server is fired up and ready to roll!")
+
+
+def main() -> int:
+    if sys.argv[1] == "-c":
+        return 1  # asked for versions as a Python
+    if "FAKE_STARTS" in os.environ:
+        with Path(os.environ["FAKE_STARTS"]).open("a") as file:
+            file.write(" ".join(sys.argv[1:]) + "\n")
+    if behaviour == "exit":
+        print("error: api_key=sk-verysecretvalue1234 is of no use", flush=True)
+        return 3
+    if behaviour == "silent":
+        time.sleep(600)
+    if behaviour == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    start_workers()
+    status = start_sglang() if is_sglang else start_vllm()
+    if status:
+        return status
     server = http.server.ThreadingHTTPServer((value("--host"), int(value("--port"))), Handler)
+    if is_sglang:
+        threading.Thread(target=warm_up, daemon=True).start()
     if behaviour != "stubborn":
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     server.serve_forever()

@@ -150,7 +150,7 @@ def synthetic(host: str, factor: float, count: int = 6, noise: float = 0.0) -> l
     return made
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(factor=st.floats(0.4, 3.0))
 def test_runs_that_a_profile_made_give_it_back(factor: float) -> None:
     runs = synthetic(DONOR, factor)

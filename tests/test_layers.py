@@ -13,7 +13,7 @@ ROOT = Path(startup_model.__file__).parent.parent
 
 LAYERS = (
     ("errors",),
-    ("units", "formula", "phases", "files", "base", "uncertainty"),
+    ("units", "formula", "phases", "files", "base", "uncertainty", "frames"),
     ("architecture",),
     ("config",),
     ("sizes",),
@@ -23,19 +23,25 @@ LAYERS = (
     ("migrations",),
     ("profile",),
     ("prediction", "warnings"),
+    ("plan",),
     ("model",),
+    ("changes",),
+    ("comparison", "grid"),
+    ("planning",),
+    ("manifests",),
+    ("plots",),
     ("cli",),
     ("__main__",),
 )
 """Lowest first; a module imports from its own layer or below."""
 
 CALIBRATION = (
-    ("records", "host"),
+    ("records", "host", "page_cache"),
     ("published", "fit", "readers", "solver"),
     ("estimator",),
     ("validate",),
     ("logs",),
-    ("profiling", "probe"),
+    ("profiling", "probe", "gate"),
     ("build_reference", "cli"),
 )
 
@@ -54,12 +60,17 @@ LOGS = (
 )
 
 PROFILING = (
-    ("supervisor",),
-    ("server", "journal", "caches"),
+    ("supervisor", "sockets"),
+    ("server", "journal", "caches", "checkpoint", "command", "environment", "versions"),
     ("endpoint", "launch"),
-    ("starts",),
+    ("follower", "steps"),
+    ("starts", "states", "fewest"),
     ("plan",),
+    ("pace", "record", "difference"),
     ("session",),
+    ("measuring",),
+    ("run",),
+    ("view",),
     ("cli",),
 )
 
@@ -85,7 +96,18 @@ PROBE = (
     ("cli",),
 )
 
-INNER = {"logs": LOGS, "probe": PROBE, "profiling": PROFILING}
+GATE = (
+    ("report", "shift", "figures"),
+    ("states",),
+    ("trial",),
+    ("judge",),
+    ("inputs",),
+    ("compare",),
+    ("output",),
+    ("cli",),
+)
+
+INNER = {"gate": GATE, "logs": LOGS, "probe": PROBE, "profiling": PROFILING}
 """Layers within a package."""
 
 

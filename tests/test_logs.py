@@ -17,6 +17,7 @@ from log_samples import SAMPLES, Sample
 from calibration import StartupLogParser, parse_log, parse_starts
 from calibration.logs.startup import ParsedStartup
 from calibration.logs.tables import COMMON_FAILURES, ENGINES, SHARED_ROWS
+from startup_model import HardwareConfig
 from startup_model.errors import ConfigError, InputFileError
 from startup_model.phases import Phase
 
@@ -570,3 +571,50 @@ def test_lines_that_say_nothing_are_counted_at_once() -> None:
         assert (parser.lines, parser.bytes > 0) == (number, True)
     assert [start.to_dict() for start in parser.starts()] == [start.to_dict() for start in whole.starts()]
     assert [start.to_dict() for start in parser.finish()] == [start.to_dict() for start in whole.finish()]
+
+
+def two_engines(version: str, coordinator: str) -> str:
+    """A start of vLLM with data_parallel_size=2, in the wordings of 0.32."""
+
+    def both(second: int, words: str) -> list[str]:
+        return [f"(EngineCore_DP{rank} pid={rank + 4}) INFO 11-30 02:20:{second:02d} [{words}" for rank in range(2)]
+
+    return "\n".join(
+        [
+            f"(APIServer pid=1) INFO 11-30 02:20:00 [api_utils.py:347]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version {version}",
+            "(APIServer pid=1) INFO 11-30 02:20:00 [api_utils.py:286] non-default args: {'model': '/models/m', 'data_parallel_size': 2, 'enforce_eager': True}",
+            "(APIServer pid=1) INFO 11-30 02:20:01 [model.py:733] Resolved architecture: LlamaForCausalLM",
+            *([f"(APIServer pid=1) INFO 11-30 02:20:12 [utils.py:1245] {coordinator}"] if coordinator else []),
+            *both(23, f"core.py:133] Initializing a V1 LLM engine (v{version}) with config: model='/models/m', dtype=torch.float32, load_format=auto, tensor_parallel_size=1, data_parallel_size=2, enforce_eager=True"),
+            *both(35, "cpu_model_runner.py:68] Starting to load model /models/m..."),
+            *both(36, "base_loader.py:82] Initializing model took 0.120638 seconds"),
+            *both(36, "default_loader.py:501] Loading weights took 0.03 seconds"),
+            *both(37, "cpu_worker.py:260] Explicitly set (1.0/12.34) GiB for KV cache on node 0."),
+            *both(37, "kv_cache_utils.py:2327] CPU KV cache size: 131,072 tokens, Maximum concurrency for 512 tokens per request: 256.00x"),
+            *both(41, "core.py:402] init engine (profile, create kv cache, warmup model) took 4.76 s"),
+            "(APIServer pid=1) INFO 11-30 02:20:42 [entry.py:140] Starting vLLM server on http://127.0.0.1:8123",
+            "INFO:     Application startup complete.",
+            "",
+        ]
+    )  # fmt: skip
+
+
+COORDINATOR = "Started DP Coordinator process (PID: 3)"
+
+
+@pytest.mark.parametrize(
+    ("version", "coordinator", "bootstrap", "spawn"),
+    [
+        ("0.32.0", COORDINATOR, 12, 23),  # it is waited for, and imports as much as an engine: the engines come on top
+        ("0.19.1", COORDINATOR, 12, 23),
+        ("0.18.1", COORDINATOR, 23, 12),  # nobody waits for it: it comes up beside the engines
+        ("0.32.0", "", 23, 12),  # another node has it
+    ],
+)
+def test_engines_that_are_added_are_spawned(version: str, coordinator: str, bootstrap: float, spawn: float) -> None:
+    """With two engines vLLM 0.32 took 13 s longer, all of it before their first lines: it counted as bootstrap, which has nothing to do with ranks."""
+    found = parse_log(two_engines(version, coordinator))
+    assert (found.status, found.dp, found.engine_version) == ("ok", 2, version)
+    assert (found.phases["framework_bootstrap"], found.phases["worker_spawn"]) == (bootstrap, spawn)
+    record = found.to_run(HardwareConfig.preset("cpu"), model="Qwen/Qwen3-0.6B", process_start_s=9.5)
+    assert (record.phases["framework_bootstrap"], record.phases["worker_spawn"]) == (bootstrap + 9.5, spawn)

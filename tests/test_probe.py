@@ -5,16 +5,22 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from calibration.host import Gpu, HostFacts, file_system_of
+from calibration import ProbeReport as PublicReport
+from calibration import calibrate, page_cache
+from calibration.host import Gpu, HostFacts, describe_host, file_system_of
+from calibration.page_cache import evict, may_be_seen, read_into_cache, resident_fraction
 from calibration.probe import ProbeReport, imports, probe_host, sample, storage
 from calibration.probe.budget import Budget
 from calibration.probe.child import Interpreter, ask, interpreter
@@ -22,13 +28,14 @@ from calibration.probe.cli import register
 from calibration.probe.device import LINK, measure_device
 from calibration.probe.kernel import repetition
 from calibration.probe.memory import MEMORY, cache_bytes, measure_memory
-from calibration.probe.node import make_node, scale_factors
-from calibration.probe.readers import Extent
+from calibration.probe.node import bootstrap_note, make_node, scale_factors
+from calibration.probe.readers import Extent, Reading
 from calibration.probe.results import Found, Measurement, Step, spread_of
 from calibration.probe.score import (
     CHECKSUM,
     KERNEL,
     PLAIN_BUILD,
+    PROCESSOR,
     REFERENCE_SECONDS,
     SCORE,
     Batch,
@@ -37,7 +44,10 @@ from calibration.probe.score import (
     score_of,
 )
 from calibration.probe.storage import BUFFERED, STREAMS, cold_name, hot_name, measure_storage
-from startup_model import HardwareConfig, predict
+from calibration.profiling import caches
+from calibration.records import RunRecord
+from startup_model import EngineConfig, HardwareConfig, ModelConfig, predict, sweep
+from startup_model.config.hardware import STORAGE_DEFAULTS
 from startup_model.errors import ConfigError, InputFileError, StartupModelError
 from startup_model.profile import Profile
 
@@ -211,7 +221,7 @@ def test_the_score_of_this_host_is_sane(report: ProbeReport) -> None:
 def test_a_kernel_that_goes_wrong_is_a_warning(tmp_path: Path, printed: str, warning: str) -> None:
     path = program(tmp_path / "python", f"echo '{printed}'")
     python = Interpreter(path, (3, 11, 0))
-    found = judge_score(python, [run_kernel(python, Budget.of(5.0))])
+    found = judge_score(python, [run_kernel(python, Budget.of(5.0))], is_engines=True)
     assert found.measurements == ()
     assert warning in found.warnings[0]
 
@@ -220,18 +230,33 @@ def test_what_the_score_is_worth_is_said(tmp_path: Path) -> None:
     data = {"checksum": CHECKSUM, "seconds": [0.2, 0.4], "implementation": "PyPy", "plain": True}
     path = program(tmp_path / "python", f"echo '{json.dumps(data)}'")
     python = Interpreter(path, (3, 99, 0))
-    found = judge_score(python, [run_kernel(python, Budget.of(5.0))])
+    found = judge_score(python, [run_kernel(python, Budget.of(5.0))], is_engines=False)
     assert found.value(SCORE) == score_of(0.2, (3, 99), plain=True)
     for part in ("no reference for Python 3.99.0", "this is PyPy", "plain build", "the host was busy"):
         assert any(part in warning for warning in found.warnings), part
     python = Interpreter(path, (3, 6, 1))
-    old = judge_score(python, [run_kernel(python, Budget.of(5.0))])
+    old = judge_score(python, [run_kernel(python, Budget.of(5.0))], is_engines=False)
     assert old.warnings == ("single-thread score: not measured: the kernel needs Python 3.9 or newer, this is 3.6.1",)
+
+
+def test_a_plain_build_counts_where_the_engine_runs_in_it() -> None:
+    """A start in a build that takes 1.37 times as long is as much slower; of another Python nothing is known but the processor."""
+    batches = [Batch((0.2, 0.2), "", "CPython", True, 1.0)]
+    engines = judge_score(Interpreter("python", (3, 11, 0)), batches, is_engines=True)
+    other = judge_score(Interpreter("python", (3, 11, 0)), batches, is_engines=False)
+    assert engines.value(SCORE) == score_of(0.2, (3, 11))
+    assert engines.value(PROCESSOR) == other.value(SCORE) == score_of(0.2, (3, 11), plain=True)
+    assert other.value(PROCESSOR) is None
+    assert "the score says so" in engines.warnings[0]
+    assert "give the engine's Python" in other.warnings[0]
+    facts = HostFacts("some cpu", 2, 2.0**33, (), "Linux", "3.11")
+    slow, quick = (predict("Qwen/Qwen3-0.6B", make_node(facts, found, "local_nvme")[0]) for found in (engines, other))
+    assert slow.context.inputs["slowdown"] == pytest.approx(PLAIN_BUILD * quick.context.inputs["slowdown"])
 
 
 def test_the_quickest_of_all_moments_counts() -> None:
     batches = [Batch(times, "", "CPython", False, 1.0) for times in ((0.3, 0.3), (0.25, 0.1), ())]
-    found = judge_score(Interpreter("python", (3, 11, 0)), batches)
+    found = judge_score(Interpreter("python", (3, 11, 0)), batches, is_engines=True)
     assert found.value(KERNEL) == 0.1
     assert found.measurements[0].repetitions == 4
     assert found.measurements[0].seconds == 3.0
@@ -285,6 +310,29 @@ def test_files_that_stay_in_the_page_cache_are_not_called_cold(weights: Path, mo
     assert any(f"{cold_name(1)}: the files stay in the page cache" in warning for warning in found.warnings)
 
 
+def test_files_of_another_user_are_read_cold_all_the_same(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody says whether they have left the page cache: that is no reason to say that they stay in it."""
+    monkeypatch.setattr(storage, "can_read_directly", lambda path: False)
+    monkeypatch.setattr(storage, "may_be_seen", lambda path: False)
+    monkeypatch.setattr(storage, "resident_fraction", lambda files: None)
+    monkeypatch.setattr(storage, "in_memory", lambda folder: False)
+    found = measure_storage(weights, Budget.of(1.0), ignore, least=32 * MIB)
+    cold = next(entry for entry in found.measurements if entry.name == cold_name(1))
+    assert "evicted before (fadvise, unchecked: files of another user)" in cold.command
+    assert not any("stay in the page cache" in warning for warning in found.warnings)
+
+
+def test_a_platform_that_cannot_evict_says_so(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(files: object) -> None:
+        raise StartupModelError("this platform cannot")
+
+    monkeypatch.setattr(storage, "can_read_directly", lambda path: False)
+    monkeypatch.setattr(storage, "evict", refuse)
+    monkeypatch.setattr(storage, "in_memory", lambda folder: False)
+    found = measure_storage(weights, Budget.of(1.0), ignore, least=32 * MIB)
+    assert f"storage: {cold_name(1)}: this platform cannot, left out" in found.warnings
+
+
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object) -> None:
@@ -298,6 +346,39 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         found = measure_storage(tmp_path, Budget.of(1.0), ignore)
         assert found == Found((), ("storage: not measured: the temporary file could not be written (No space left on device)",))  # fmt: skip
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_read_only_folder_with_little_in_it_is_measured_with_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "_can_write", lambda folder: folder != tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 9 * MIB)
+    assert sample.place_of(tmp_path) == (tmp_path, "")
+    found = measure_storage(tmp_path, Budget.of(5.0), ignore)
+    hot = next(entry for entry in found.measurements if entry.name == hot_name(1))
+    assert hot.size_bytes == 9 * MIB
+    assert "the folder's weights (few: 9.00 MiB, and no file can be made beside them)" in hot.command
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_a_read_only_folder_with_nothing_in_it_is_measured_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "_can_write", lambda folder: folder != tmp_path)
+    place = sample.place_of(tmp_path)
+    assert place.folder == sample.default_folder()
+    assert (
+        f"{tmp_path} holds next to no weights and no file can be made in it: measured in {place.folder}" in place.moved
+    )
+    assert sample.place_of(None) == (None, "")
+    facts = HostFacts("some cpu", 2, 2.0**33, (), "Linux", "3.12")
+    node, _ = make_node(facts, Found((measured(cold_name(1), 3e9),)), "network_disk", "local_nvme")
+    assert (node.storage.tier, node.storage.network_disk, node.storage.local_nvme) == ("network_disk", None, 3e9)
+
+
+def test_a_folder_is_writable_or_not(tmp_path: Path) -> None:
+    assert sample._can_write(tmp_path)
+    assert not sample._can_write(tmp_path / "missing")
 
 
 def test_a_disk_with_little_space_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,11 +405,25 @@ def test_cold_as_fast_as_hot_is_doubted() -> None:
 
 
 def test_what_was_cut_short_is_named() -> None:
-    whole = measured(hot_name(1), 9e9)._replace(size_bytes=2.0**29)
-    found = Found((whole, whole._replace(name=cold_name(1), size_bytes=2.0**26), whole._replace(name=cold_name(2), repetitions=1)))  # fmt: skip
-    (warning,) = storage._cut_short(found, 2**29)
-    assert f"fewer bytes count: {cold_name(1)}, {cold_name(2)};" in warning
-    assert list(storage._cut_short(Found((whole,)), 2**29)) == []
+    whole, cut = Reading(2**29, 0.1, 2**29), Reading(2**26, 0.1, 2**29)
+    found = sample.Sample((Extent(Path("m"), 0, 2**25),), "the folder's weights")
+    readings = {"whole": whole, "cut": cut, "almost": Reading(int(0.95 * 2**29), 0.1, 2**29)}
+    ways = [storage._Way(name, 1, "how", lambda left, name=name: readings[name]) for name in readings]  # type: ignore[misc]
+    assert storage._measured(ways, found, Budget.of(60.0), ignore).cut == ("cut",)
+    late = storage._measured(ways[:1], found, Budget.of(0.0), ignore)
+    assert (late.found.measurements[0].repetitions, late.cut) == (1, ("whole",))
+    (warning,) = storage._cut_short(["cold_1", "cold_2"])
+    assert "fewer bytes count: cold_1, cold_2; give more seconds" in warning
+    assert list(storage._cut_short([])) == []
+
+
+def test_a_last_piece_that_is_not_whole_is_read_too(tmp_path: Path) -> None:
+    """40 MiB are a piece of 32 and one of 8: leaving that out looked as if the time had been up."""
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 40 * MIB)
+    found = measure_storage(tmp_path, Budget.of(60.0), ignore, least=32 * MIB)
+    hot = {entry.name: entry.size_bytes for entry in found.measurements if "hot" in entry.name}
+    assert hot == {hot_name(1): 40 * MIB, hot_name(2): 40 * MIB}
+    assert not any("time was up" in warning for warning in found.warnings)
 
 
 def test_other_bytes_each_time_until_all_are_read() -> None:
@@ -427,11 +522,15 @@ def test_measured_numbers_replace_those_of_the_preset() -> None:
     assert (node.gpus, node.gpu_memory_bandwidth) == (2, 3.9e12)  # of the device, not of the host
     assert node.storage.cold_bandwidth == node.storage.network_disk == 3e9
     assert node.host_to_device_bandwidth == 5e10
-    factors = scale_factors(node)
+    factors = scale_factors(node, found)
     host = Profile.reference(factors.reference).host
-    assert factors.values["slowdown"] == pytest.approx(host.single_thread_score / 0.8)
+    assert factors.values["slowdown"] == pytest.approx((host.single_thread_score or 0.0) / 0.8)
     assert factors.values["storage.page_cache"] == pytest.approx(9e9 / host.page_cache_bandwidth)
-    assert "storage.network_disk" not in factors.values  # the reference does not say
+    assert host.network_disk_bandwidth is None  # the reference does not say: predictions would take the default
+    assert factors.values["storage.network_disk"] == 3e9 / STORAGE_DEFAULTS["network_disk"]
+    assert factors.values["host_to_device_bandwidth"] == 5e10 / host.host_to_device_bandwidth
+    measured_ones = {"single_thread_score", "slowdown", "storage.page_cache", "storage.network_disk"}
+    assert set(factors.values) == measured_ones | {"host_to_device_bandwidth"}  # not what the preset says
     inputs = predict("Qwen/Qwen3-0.6B", node).context.inputs
     assert inputs["slowdown"] == pytest.approx(factors.values["slowdown"])
 
@@ -441,7 +540,7 @@ def test_a_host_of_which_nothing_could_be_measured_has_its_preset() -> None:
     assert node.storage.page_cache is None
     assert node.cpu.score is None
     assert "gpu_flops is that of the preset" in warning
-    assert "slowdown" not in scale_factors(node).values
+    assert scale_factors(node, Found()).values == {}
 
 
 def test_an_accelerator_without_a_preset() -> None:
@@ -458,6 +557,181 @@ def test_an_accelerator_without_a_preset() -> None:
 def test_the_spread_is_relative() -> None:
     assert spread_of([1.0, 2.0, 4.0]) == 1.5
     assert spread_of([1.0]) is None
+
+
+# --- a probe of a host that has a profile --------------------------------------------------------------------------------
+
+
+def runs_of(node: HardwareConfig) -> list[RunRecord]:
+    """Starts of three small models on a host without accelerators."""
+    engine = EngineConfig(version="0.32.0", generation="v1", page_cache="hot", compile_cache="warm", max_model_len=512)
+    models = [ModelConfig.from_catalogue(name) for name in ("Qwen/Qwen3-0.6B", "meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-3B")]  # fmt: skip
+    phases = {"framework_bootstrap": 21.0, "worker_spawn": 12.0, "memory_profiling": 2.0, "kv_cache_init": 0.01}
+    return [
+        RunRecord(
+            model=model,
+            hardware=node,
+            engine=engine,
+            phases={**phases, "weight_load": seconds, "model_init": 0.2},
+            sums=({"phases": ("graph_trace", "graph_compile"), "seconds": 20.0},),  # type: ignore[arg-type]
+            wall_s=35.21 + seconds + 23.0,
+        )
+        for model, seconds in zip(models, (0.3, 0.5, 1.3), strict=True)
+    ]
+
+
+FACTS = HostFacts("AMD EPYC", 2, 2.0**35, (), "Linux", "3.11")
+PROBED, _ = make_node(FACTS, Found((measured(SCORE, 0.8, "1"), measured(MEMORY, 11.4e9), measured(hot_name(1), 5e9))), "local_nvme")  # fmt: skip
+
+
+def predicted(node: HardwareConfig, profile: Profile) -> dict[str, float]:
+    found = predict("meta-llama/Llama-3.2-1B", node, page_cache="hot", compile_cache="warm", version="0.32.0", max_model_len=512, profile=profile)  # fmt: skip
+    return {phase.value: entry.seconds for phase, entry in found.phases.items()}
+
+
+def test_a_probe_does_not_contradict_a_profile_of_the_same_host() -> None:
+    """The host was profiled before anybody had measured it: its coefficients hold what it does, whatever the probe says later."""
+    plain = describe_host(FACTS)
+    profile = calibrate(runs_of(plain), held_out=False).profile
+    assert profile.host.single_thread_score is None
+    assert set(profile.host.assumed) == {"gpu_memory_bandwidth", "page_cache_bandwidth", "device_flops"}
+    assert predicted(PROBED, profile) == predicted(plain, profile)
+    assert Profile.from_dict(json.loads(profile.to_json())) == profile
+
+
+def test_a_profile_of_a_probed_host_does_not_contradict_a_node_that_was_not() -> None:
+    """``gpu_memory_bandwidth`` of the preset ``cpu`` is of a data sheet: it does not make the host forty times faster than measured."""
+    profile = calibrate(runs_of(PROBED), held_out=False).profile
+    assert (profile.host.single_thread_score, profile.host.gpu_memory_bandwidth) == (0.8, 11.4e9)
+    assert profile.host.assumed == ("device_flops",)
+    assert predicted(describe_host(FACTS), profile) == predicted(PROBED, profile)
+    quicker = PROBED.replace(cpu=PROBED.cpu.replace(single_thread_score=1.6), gpu_memory_bandwidth=22.8e9)
+    there, here = predicted(quicker, profile), predicted(PROBED, profile)
+    assert there["framework_bootstrap"] == pytest.approx(here["framework_bootstrap"] / 2)
+    assert there["kv_cache_init"] < here["kv_cache_init"]
+
+
+def test_further_runs_keep_what_the_prior_assumed_or_measured() -> None:
+    plain = describe_host(FACTS)
+    first = calibrate(runs_of(plain), held_out=False).profile
+    again = [run.replace(wall_s=(run.wall_s or 0.0) + 0.1) for run in runs_of(PROBED)]
+    second = calibrate(again, first, held_out=False).profile
+    assert second.host.assumed == first.host.assumed
+    assert second.host.gpu_memory_bandwidth == first.host.gpu_memory_bandwidth
+    assert predicted(PROBED, second)["kv_cache_init"] == pytest.approx(
+        predicted(PROBED, first)["kv_cache_init"], rel=0.05
+    )
+    probed = calibrate(runs_of(PROBED), held_out=False).profile
+    third = calibrate([run.replace(hardware=plain) for run in again], probed, held_out=False).profile
+    assert (third.host.gpu_memory_bandwidth, third.host.assumed) == (11.4e9, ("device_flops",))
+
+
+def test_accelerators_are_compared_whatever_the_profile_assumed() -> None:
+    profile = calibrate(runs_of(describe_host(FACTS)), held_out=False).profile
+    slow, fast = (HardwareConfig.preset("l40s", gpu_memory_bandwidth=rate) for rate in (4e11, 8e11))
+    assert predicted(fast, profile)["kv_cache_init"] < predicted(slow, profile)["kv_cache_init"]
+
+
+@pytest.mark.parametrize("probed", [False, True])
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [
+        ("hardware.cpu.single_thread_score", [0.4, 0.8, 1.6]),
+        ("hardware.gpu_memory_bandwidth", [5e9, 11.4e9, 5e10]),
+        ("hardware.storage.page_cache", [2e9, 8e9]),
+        ("hardware.gpu_flops", [1e12, 1e13]),
+    ],
+)
+def test_a_sweep_says_what_predictions_say(axis: str, values: list[float], probed: bool) -> None:
+    node = PROBED if probed else describe_host(FACTS)
+    profile = calibrate(runs_of(node), held_out=False).profile
+    engine = {"page_cache": "hot", "compile_cache": "warm", "version": "0.32.0", "max_model_len": 512}
+    grid = sweep("meta-llama/Llama-3.2-1B", node, None, {axis: values}, profile=profile, **engine)
+    fields = axis.removeprefix("hardware.").split(".")
+    for value, total in zip(values, grid.total_s, strict=True):
+        changes = {fields[0]: getattr(node, fields[0]).replace(**{fields[1]: value})} if fields[1:] else {fields[0]: value}  # fmt: skip
+        there = predict("meta-llama/Llama-3.2-1B", node.replace(**changes), profile=profile, **engine)
+        assert total == pytest.approx(there.total_s, rel=1e-12)
+
+
+def test_an_import_that_is_longer_than_the_bootstrap_is_said() -> None:
+    shown = Measurement(imports.REPEATED, 10.4, "s", 0.1, 2, None, "import vllm under Python 3.11.7, again", 20.0)
+    (note,) = bootstrap_note(PROBED, Found((shown,)))
+    seconds = predict("Qwen/Qwen3-0.6B", PROBED).phases["framework_bootstrap"].seconds  # type: ignore[index]
+    assert "import of vllm: 10.4 s, twice in a row in a start: framework_bootstrap takes 20.8 s at least" in note
+    assert f"predictions of this node without a profile have {seconds:.2f} s" in note
+    assert bootstrap_note(PROBED, Found((shown._replace(value=seconds / 2),))) == ()
+    assert bootstrap_note(PROBED, Found((shown._replace(command="import torch under Python 3.11.7, again"),))) == ()
+    assert bootstrap_note(PROBED, Found()) == ()
+    assert imports.imported(Found((shown,))) == "vllm"
+    assert imports.imported(Found()) is None
+
+
+# --- the page cache -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def foreign() -> Iterator[Callable[[], Path]]:
+    """A file that this process neither owns nor may write: of root, seen by nobody; or any of root's where the tests are not root."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    path = folder / "model.safetensors"
+    path.write_bytes(b"x" * 4 * MIB)
+    path.chmod(0o444)
+
+    def become_nobody() -> Path:
+        if os.geteuid() == 0:
+            os.seteuid(65534)
+            return path
+        return Path("/etc/passwd")
+
+    before = os.geteuid()
+    yield become_nobody
+    if before == 0:
+        os.seteuid(0)
+    shutil.rmtree(folder)
+
+
+def test_nothing_is_said_of_files_that_linux_hides(foreign: Callable[[], Path]) -> None:
+    """After an eviction ``mincore`` calls them resident, as it does for everybody but owners and writers: a cold start was recorded as hot."""
+    path = foreign()
+    assert not may_be_seen(path)
+    evict([path])
+    assert resident_fraction([path]) is None
+
+
+def test_files_of_ones_own_are_seen(weights: Path) -> None:
+    path = weights / "model.safetensors"
+    assert may_be_seen(path)
+    assert read_into_cache([path]) == 64 * MIB
+    assert resident_fraction([path]) == 1.0
+    assert resident_fraction([]) is None
+    assert not may_be_seen(weights / "missing")
+
+
+@pytest.mark.parametrize(
+    ("owner", "writable", "seen"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+def test_owners_and_writers_see(
+    weights: Path, monkeypatch: pytest.MonkeyPatch, owner: bool, writable: bool, seen: bool
+) -> None:
+    path = weights / "model.safetensors"
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + (0 if owner else 1))
+    monkeypatch.setattr(page_cache.os, "access", lambda *_, **__: writable)
+    assert may_be_seen(path) is seen
+    assert (resident_fraction([path]) is not None) is seen
+
+
+@pytest.mark.parametrize("function", [evict, read_into_cache, resident_fraction])
+def test_a_file_that_is_gone_is_one_line(tmp_path: Path, function: Callable[[list[Path]], object]) -> None:
+    with pytest.raises(InputFileError, match="No such file or directory; is the checkpoint still there"):
+        function([tmp_path / "model.safetensors"])
+
+
+def test_names_are_where_they_were() -> None:
+    assert caches.resident_fraction is resident_fraction
+    assert set(page_cache.__all__) - set(caches.__all__) == {"may_be_seen"}
+    assert PublicReport is ProbeReport
 
 
 # --- the command --------------------------------------------------------------------------------------------------------

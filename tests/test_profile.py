@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from startup_model import InputFileError, Profile, ProfileError, UnknownNameError, predict
+from startup_model import HardwareConfig, InputFileError, Profile, ProfileError, UnknownNameError, predict
 from startup_model.migrations import CHANGES_SINCE, SCHEMA_VERSION, migrate
 from startup_model.prediction import StartupPrediction
 from startup_model.profile import HeldOut
@@ -185,3 +185,50 @@ def test_results_cannot_be_changed_through_what_they_share() -> None:
     for shared in (found.segments, found.context.inputs, found.phases):
         with pytest.raises(TypeError):
             shared[next(iter(shared))] = -1000.0  # type: ignore[index]
+
+
+def test_a_file_of_the_second_schema_gives_the_same_predictions() -> None:
+    """A profile as the second schema wrote it: every number of its host counts, as it did, and a score that was left out is 1."""
+    path = Path(__file__).parent / "reference" / "profile_schema_2.json"
+    old = Profile.load(path)
+    assert (old.schema_version, old.written_as_schema) == (SCHEMA_VERSION, 2)
+    assert (old.host.single_thread_score, old.host.assumed) == (1.0, ())
+    assert old.values["worker_spawn"]["default"]["base_seconds"] == 1.96243
+    data = json.loads(path.read_text(encoding="utf-8"))
+    del data["host"]["single_thread_score"]
+    assert Profile.from_dict(data) == old
+    found = predict("meta-llama/Llama-2-7b-hf", "l40s", profile=old, **STATES)
+    assert found.total_s == pytest.approx(24.4214, abs=1e-4)  # of the release that wrote it
+    assert any("written as schema 2: schema 3 also says which numbers" in warning for warning in found.warnings)
+
+
+def test_a_host_without_a_score_makes_no_node_slower() -> None:
+    host = REFERENCE.host.replace(single_thread_score=None)
+    mine = Profile.from_dict(json.loads(REFERENCE.replace(host=host).to_json()))
+    assert mine.host.single_thread_score is None
+    slow, usual = ({"model": "AMD EPYC 9354", "single_thread_score": score} for score in (0.5, 1.0))
+    for profile, factor in ((REFERENCE, 2.0), (mine, 1.0)):
+        found = [
+            predict("meta-llama/Llama-2-7b-hf", HardwareConfig.preset("h100-nvl", cpu=cpu), profile=profile, **STATES)
+            for cpu in (slow, usual)
+        ]
+        boots = [p.phases["framework_bootstrap"].seconds for p in found]  # type: ignore[index]
+        assert boots[0] == pytest.approx(factor * boots[1])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("assumed", ["colour"], "host.assumed"),
+        ("assumed", "page_cache_bandwidth", "host.assumed"),
+        ("single_thread_score", 0.0, "host.single_thread_score = 0.0"),
+        ("single_thread_score", "fast", "host.single_thread_score = 'fast'"),
+    ],
+)
+def test_a_host_that_does_not_fit_is_said_in_one_line(field: str, value: object, message: str) -> None:
+    data = broken()
+    data["host"][field] = value
+    with pytest.raises(ProfileError) as error:
+        Profile.from_dict(data)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import shlex
 import signal
 import socket
 import stat
@@ -12,42 +14,69 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration import calibrate, profile_server, read_runs
+from calibration import (
+    Limits,
+    Plan,
+    ServerError,
+    StepNews,
+    calibrate,
+    isolated_phases,
+    parse_log,
+    profile_server,
+    read_runs,
+    write_runs,
+)
 from calibration.host import HostFacts, describe_host, file_system_of, fingerprint, host_facts
 from calibration.logs.parser import StartupLogParser
-from calibration.profiling.caches import checkpoint_files, evict, read_into_cache, resident_fraction
+from calibration.page_cache import checkpoint_files, evict, read_into_cache, resident_fraction
+from calibration.profiling.cli import _kind
+from calibration.profiling.endpoint import authorization
+from calibration.profiling.environment import environment_that_matters
 from calibration.profiling.journal import Journal
-from calibration.profiling.launch import environment_that_matters, launch_of
+from calibration.profiling.launch import launch_of
+from calibration.profiling.pace import Pace
 from calibration.profiling.plan import make_plan
+from calibration.profiling.record import Circumstances, record_of
+from calibration.profiling.run import finished_steps, node_of
 from calibration.profiling.server import Server, free_port, is_free
-from calibration.profiling.starts import Limits, ServerError
+from calibration.profiling.session import Session
+from calibration.profiling.starts import Measured, Progress
+from calibration.profiling.states import CompileCaches, compile_state
+from calibration.profiling.steps import Step, configuration, engine_of, launch_of_step
+from calibration.profiling.view import View, announce
+from calibration.records import PhaseSum, RunRecord
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
-from startup_model.errors import ConfigError, InputFileError
+from startup_model.errors import ConfigError, InputFileError, StartupModelError
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are looked up in /proc")
 
 ENGINE = Path(__file__).with_name("fake_engine.py")
 NODE = HardwareConfig.preset("cpu")
-QUICK = Limits(ready_s=20.0, request_s=10.0, grace_s=0.5)
+QUICK = Limits(ready_s=20.0, request_s=10.0, grace_s=0.2)
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The command ``vllm serve FOLDER`` of a fake engine, with a checkpoint of a small model; whatever it leaves behind fails the test."""
-    program = tmp_path / "bin" / "vllm"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{ENGINE}' \"$@\"\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("vllm", "python"):
+        program = folder / name
+        program.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{ENGINE}' \"$@\"\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
     pids = tmp_path / "pids"
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_PIDS", str(pids))
     monkeypatch.setenv("FAKE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FAKE_STARTS", str(tmp_path / "starts"))
     (tmp_path / "cache").mkdir()
     yield f"vllm serve {checkpoint(tmp_path / 'model')}"
     if pids.exists():
@@ -64,6 +93,17 @@ def checkpoint(folder: Path, layers: int = 4) -> Path:
     header = json.dumps({"w": {"dtype": "BF16", "shape": [500_000], "data_offsets": [0, 1_000_000]}}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(1_000_000))
     return folder
+
+
+def measured(command: Any, **options: Any) -> list[RunRecord]:
+    """Records of a session, without the first start that is kept apart."""
+    return profile_server(command, **({"hardware": NODE, "limits": QUICK, "warm_up": False} | options))
+
+
+def starts_of(tmp_path: Path) -> list[str]:
+    """The words of each start that was made."""
+    path = tmp_path / "starts"
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def lives(pid: int) -> bool:
@@ -97,8 +137,12 @@ def run_cli(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
 # --- what is measured ---------------------------------------------------------------------------------------------------
 
 
-def test_a_compiling_start_is_kept_apart_from_warm_ones(engine: str, tmp_path: Path) -> None:
-    heard = []
+def test_a_compiling_start_is_kept_apart_from_warm_ones(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr("calibration.profiling.run.host_facts", lambda: asked.append(1) or host_facts())
+    heard: list[StepNews] = []
     first, *warm = profile_server(
         f"HF_TOKEN=hf_abcdefgh12345678 VLLM_LOGGING_LEVEL=INFO {engine} --max-model-len 1024 --api-key sk-abcdefgh12345678",
         hardware=NODE, repetitions=2, out=tmp_path / "runs.jsonl", dataset="test", limits=QUICK, listener=heard.append,
@@ -112,8 +156,8 @@ def test_a_compiling_start_is_kept_apart_from_warm_ones(engine: str, tmp_path: P
         assert run.engine.page_cache == "hot"
         assert run.phases["weight_load"] == 0.04
         assert run.wall_s is not None
-        assert run.first_token_s is not None
-        assert 0 < sum(run.phases.values()) <= run.wall_s <= run.first_token_s < 30
+        assert run.first_token_s is not None  # the server's key was sent
+        assert 0 < sum(run.phases.values()) <= run.wall_s + 1e-6 <= run.first_token_s < 30
         assert run.stamp_resolution_s == 0.001
         assert run.surroundings["cpu"]
         assert run.surroundings["killed"].startswith("2 ")
@@ -121,6 +165,7 @@ def test_a_compiling_start_is_kept_apart_from_warm_ones(engine: str, tmp_path: P
         assert run.engine.environment["VLLM_LOGGING_LEVEL"] == "INFO"
     assert "compile" not in {news.progress.phase for news in heard if news.progress}
     assert sum(news.record is not None for news in heard) == 3
+    assert len(asked) == 1
     written = (tmp_path / "runs.jsonl").read_text()
     assert "12345678" not in written
     assert str(tmp_path) not in written
@@ -128,17 +173,61 @@ def test_a_compiling_start_is_kept_apart_from_warm_ones(engine: str, tmp_path: P
     assert calibrate(warm).report.runs_used > 0
 
 
+def test_the_first_start_of_a_session_is_kept_apart_whatever_it_is(engine: str, tmp_path: Path) -> None:
+    heard: list[StepNews] = []
+    first, base = measured(f"{engine} --enforce-eager", warm_up=True, request=False, listener=heard.append)
+    assert (first.step, first.measured_from, first.ready_s) == ("", "first_line", None)
+    assert first.hidden == {"framework_bootstrap"}  # calibration leaves its imports alone
+    assert "first of its session" in first.surroundings["start"]
+    assert (base.step[:4], base.measured_from, base.first_token_s) == ("base", "process_start", None)
+    assert [news.note for news in heard if news.record] == ["the first start of the session", ""]
+    assert [news.is_apart for news in heard if news.record] == [True, False]
+    assert len(starts_of(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("in_front", ["", "VLLM_DISABLE_COMPILE_CACHE=1 "])
+def test_a_start_that_compiled_is_never_recorded_as_warm(
+    engine: str, monkeypatch: pytest.MonkeyPatch, in_front: str
+) -> None:
+    monkeypatch.setenv("VLLM_DISABLE_COMPILE_CACHE", "1")
+    heard: list[StepNews] = []
+    runs = measured(f"{in_front}{engine}", repetitions=2, request=False, listener=heard.append)
+    assert {run.engine.compile_cache for run in runs} == {"cold"}
+    assert [bool(run.step) for run in runs] == ([True, True] if in_front else [False, True, True])
+    notes = [news.note for news in heard if news.record]
+    assert notes[-1] == "it compiled again: the compile cache keeps nothing"
+    assert in_front or notes[0] == "it compiled"
+
+
+def test_a_compile_cache_that_is_gone_when_a_plan_goes_on(engine: str, tmp_path: Path) -> None:
+    out = tmp_path / "runs.jsonl"
+    measured(engine, request=False, out=out)
+    (tmp_path / "cache" / "graphs").unlink()
+    done, compiled, second = measured(engine, request=False, out=out, repetitions=2, resume=True)
+    assert [run.engine.compile_cache for run in (done, compiled, second)] == ["warm", "cold", "warm"]
+    assert [bool(run.step) for run in (done, compiled, second)] == [True, False, True]
+
+
+def test_a_log_that_does_not_tell_whether_it_compiled(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ENGINE", "quiet_compile")
+    heard: list[StepNews] = []
+    first, base = measured(engine, request=False, listener=heard.append)
+    assert [first.engine.compile_cache, base.engine.compile_cache] == ["unknown", "warm"]
+    assert [news.note for news in heard if news.record] == ["its log does not tell whether it compiled", ""]
+
+
 def test_states_of_the_caches_are_made_and_recorded(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (cold,) = profile_server(engine, hardware=NODE, page_cache="cold", compile_cache="fresh", limits=QUICK)
+    heard: list[StepNews] = []
+    (cold,) = measured(engine, page_cache="cold", compile_cache="fresh", listener=heard.append)
     assert cold.engine.compile_cache == "cold"
     assert cold.engine.page_cache == ("cold" if resident_after_eviction(tmp_path) else "hot")
     assert not (tmp_path / "cache" / "graphs").exists()
-    eager = profile_server(f"{engine} --enforce-eager", hardware=NODE, page_cache="as_is", request=False, limits=QUICK)
-    assert len(eager) == 1
-    assert eager[0].first_token_s is None
+    assert "evicting the checkpoint" in {news.progress.doing for news in heard if news.progress}
+    (eager,) = measured(f"{engine} --enforce-eager", page_cache="as_is", request=False)
+    assert eager.first_token_s is None
     assert not list(tmp_path.glob("startup-model-compile-*"))
 
 
@@ -148,25 +237,48 @@ def resident_after_eviction(tmp_path: Path) -> bool:
     return (resident_fraction(files) or 0.0) < 0.05
 
 
-def test_differential_runs_isolate_phases(engine: str) -> None:
-    runs = profile_server(engine, hardware=NODE, plan="differential", limits=QUICK)
-    kinds = [(run.engine.enforce_eager, run.engine.load_format, run.engine.compile_cache) for run in runs]
-    assert kinds == [(False, "auto", "cold"), (False, "auto", "warm"), (True, "auto", "warm"), (False, "dummy", "warm")]
+def test_a_start_without_torch_compile(engine: str, tmp_path: Path) -> None:
+    (run,) = measured(engine, torch_compile="off", request=False)
+    assert "-O0" in starts_of(tmp_path)[0].split()
+    assert run.engine.optimization_level == 0
+    assert "graph_compile" not in run.phases
+    sglang = launch_of("python -m sglang.launch_server --model-path m --enable-torch-compile")
+    step = Step(torch_compile="off")
+    assert "--enable-torch-compile" not in launch_of_step(sglang, step).command(1234)
+    assert engine_of(sglang, step).torch_compile is False
+    assert step.name == "uncompiled"
+
+
+def test_dummy_weights_need_no_checkpoint(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "model" / "model.safetensors").unlink()
+    (run,) = measured(f"{engine} --load-format dummy --enforce-eager", request=False)
+    assert (run.engine.load_format, run.engine.page_cache) == ("dummy", "hot")
 
 
 def test_a_configuration_is_started_too(engine: str, tmp_path: Path) -> None:
     config = EngineConfig(model=str(tmp_path / "model"), enforce_eager=True, max_model_len=512)
-    (run,) = profile_server(config, hardware=NODE, limits=QUICK)
+    (run,) = measured(config)
     assert run.engine.enforce_eager
     assert run.engine.max_model_len == 512
 
 
 def test_a_server_without_completions_is_measured_all_the_same(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ENGINE", "no_completions")
-    heard = []
-    (run,) = profile_server(f"{engine} --enforce-eager", hardware=NODE, limits=QUICK, listener=heard.append)
+    heard: list[StepNews] = []
+    (run,) = measured(f"{engine} --enforce-eager", listener=heard.append)
     assert run.first_token_s is None
-    assert "404" in heard[-1].note
+    assert heard[-1].note == "no first token: /v1/completions answers 404: no such path"
+
+
+def test_a_web_server_that_prints_nothing(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's --uvicorn-log-level warning: the endpoint alone says ready."""
+    monkeypatch.setenv("FAKE_ENGINE", "never_ready")
+    (run,) = measured(f"{engine} --enforce-eager")
+    assert run.status == "ok"
+    assert run.wall_s is not None
+    assert run.first_token_s is not None
+    assert sum(run.phases.values()) <= run.wall_s + 1e-6
+    assert run.wall_s <= run.first_token_s
 
 
 def test_a_program_of_its_own_gets_the_port_where_it_wants_it(engine: str, tmp_path: Path) -> None:
@@ -174,78 +286,337 @@ def test_a_program_of_its_own_gets_the_port_where_it_wants_it(engine: str, tmp_p
     script = tmp_path / "serve.sh"
     script.write_text("#!/bin/sh\nexec vllm serve " + " ".join(words[2:-1]) + ' "$1"\n')
     script.chmod(0o755)
-    (run,) = profile_server([str(script), "{port}"], hardware=NODE, model=tmp_path / "model", limits=QUICK)
+    (run,) = measured([str(script), "{port}"], model=tmp_path / "model")
     assert run.engine.version == "0.11.0"
     with pytest.raises(ConfigError, match=r"write \{port\} where"):
-        profile_server([str(script)], hardware=NODE, limits=QUICK)
+        measured([str(script)])
+    with pytest.raises(ConfigError, match="flags can only be added to the command of a known engine"):
+        measured([str(script), "{port}"], torch_compile="off")
+    out = tmp_path / "runs.jsonl"
+    done = run_cli(
+        *("--hardware", "cpu", "--grace", "0.2", "--no-warm-up", "--model", str(tmp_path / "model"), "--out", str(out)),
+        *("--", str(script), "{port}"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert read_runs(out)[0].model == run.model
+
+
+# --- SGLang -------------------------------------------------------------------------------------------------------------
+
+
+def sglang(tmp_path: Path, *flags: str) -> str:
+    return shlex.join(["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path / "model"), *flags])
+
+
+def test_sglang_is_ready_when_its_own_line_says_so(engine: str, tmp_path: Path) -> None:
+    """Its older releases answer /health as soon as they listen: the warm-up comes after it, and the line of its web server."""
+    heard: list[StepNews] = []
+    (run,) = measured(sglang(tmp_path, "--api-key", "hunter2hunter2"), out=tmp_path / "r.jsonl", listener=heard.append)
+    assert heard[-1].note == ""
+    assert (run.engine.engine, run.engine.version, run.status) == ("sglang", "0.5.4", "ok")
+    assert run.phases["api_ready"] >= 0.3  # of the 0.4 s that the warm-up sleeps
+    assert run.wall_s is not None
+    assert run.first_token_s is not None
+    assert sum(run.phases.values()) <= run.wall_s + 1e-6
+    assert run.wall_s <= run.first_token_s
+    assert "hunter2" not in (tmp_path / "r.jsonl").read_text()
+    assert {"worker_spawn", "weight_load", "kv_cache_init"} <= run.phases.keys()
+
+
+def test_sglang_that_never_says_ready(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ENGINE", "never_ready")
+    with pytest.raises(ServerError, match=r"not ready after 2 s \(the line that says ready has not come"):
+        measured(sglang(tmp_path), limits=QUICK._replace(ready_s=2.0))
+
+
+SGLANG_LOG = """\
+2025-05-20T09:00:01.000Z [2025-05-20 09:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-0.6B', dtype='auto', tp_size=1)
+2025-05-20T09:00:05.000Z [2025-05-20 09:00:05] Init torch distributed begin.
+2025-05-20T09:00:06.000Z [2025-05-20 09:00:06] Load weight begin. avail mem=78.12 GB
+2025-05-20T09:00:08.000Z [2025-05-20 09:00:08] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=77.0 GB, mem usage=1.10 GB.
+2025-05-20T09:00:09.000Z [2025-05-20 09:00:09] Memory pool end. avail mem=9.93 GB
+2025-05-20T09:00:10.000Z [2025-05-20 09:00:10] max_total_num_tokens=1024, chunked_prefill_size=8192, max_running_requests=2049
+2025-05-20T09:00:21.000Z [2025-05-20 09:00:21] The server is fired up and ready to roll!
+"""
+
+
+def circumstances(**changes: Any) -> Circumstances:
+    found = Circumstances(
+        hardware=HardwareConfig.preset("h100-sxm"), model=None, engine=None, page_cache="hot", compile_cache="warm", environment={},
+        surroundings={}, is_first=False, host="h", dataset="d", step="base 1",
+    )  # fmt: skip
+    return found._replace(**changes)
+
+
+def test_a_measured_start_is_never_lost_over_its_record() -> None:
+    log = parse_log(SGLANG_LOG)
+    late = Measured(
+        log, wall_s=12.0, first_line_s=1.0, first_token_s=13.0, problem="", killed=0, version="not a version"
+    )
+    run, problems = record_of(late, circumstances())
+    assert run.wall_s == 22.0  # the log's 21 s from its first line, and 1 s before it
+    assert (run.first_token_s, run.engine.version) == (None, None)
+    assert problems == ["no first token: it came before the line that says ready"]
+    odd = late._replace(
+        log=replace(log, phases=dict(log.phases) | {"weight_load": 500.0}), first_token_s=40.0, version="0.4.6"
+    )
+    run, problems = record_of(odd, circumstances())
+    assert (run.wall_s, run.phases["weight_load"], run.engine.version) == (None, 500.0, "0.4.6")
+    assert problems[0].startswith("recorded without its time to ready: they come to more than wall_s")
+
+
+def test_downloading_weights_is_no_part_of_a_start() -> None:
+    log = parse_log(SGLANG_LOG)
+    log = replace(log, facts=dict(log.facts) | {"download_s": 5.0}, phases=dict(log.phases) | {"api_ready": 6.0})
+    start = Measured(log, wall_s=23.0, first_line_s=1.0, first_token_s=24.0, problem="", killed=0, version="0.4.6")
+    run, problems = record_of(start, circumstances())
+    assert (run.wall_s, run.first_token_s, problems) == (18.0, 19.0, [])
+    assert run.surroundings["download"].startswith("5.0 s")
 
 
 # --- plans --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_full_plan_holds_what_can_be_told_apart_and_no_more(engine: str, tmp_path: Path) -> None:
-    other = checkpoint(tmp_path / "other", layers=12)
+    models = [str(tmp_path / "model"), str(checkpoint(tmp_path / "other", layers=12))]
     launch = launch_of(engine)
     one = make_plan(launch, NODE, kind="full")
-    two = make_plan(launch, NODE, kind="full", models=[str(tmp_path / "model"), str(other)])
-    names = [step.name for step in one.steps]
-    assert names[0] == "base"
-    assert any("compiling" in name for name in names)
-    assert any("storage" in name for name in names)
+    two = make_plan(launch, NODE, kind="full", models=models)
+    assert Step() in one.steps
+    assert any(step.compile_cache == "fresh" for step in one.steps)
+    assert any(step.page_cache == "cold" for step in one.steps)
     assert len(one.steps) < len(two.steps) <= 10
-    assert len(make_plan(launch, NODE, kind="quick", models=[str(tmp_path / "model"), str(other)]).steps) == 2
-    assert two.total_s == pytest.approx(sum(two.seconds))
-    assert min(two.seconds) > 0
+    assert len(make_plan(launch, NODE, kind="quick", models=models).steps) == 2
+    assert two.total_s is not None
+    assert two.total_s == pytest.approx(sum(seconds or 0.0 for seconds in (*two.seconds, two.seconds[0])))
+    assert min(seconds or 0.0 for seconds in two.seconds) > 0
+
+
+def test_the_start_that_compiles_is_one_of_a_full_plan(engine: str, tmp_path: Path) -> None:
+    """It fills a fresh cache, in which the warm start finds its graphs: neither is made twice."""
+    plan = make_plan(launch_of(engine), NODE, kind="full")
+    fresh = Step(compile_cache="fresh")
+    assert [step for step in plan.steps if step.compile_cache == "fresh"] == [fresh]
+    assert plan.steps.index(fresh) < plan.steps.index(Step())
+    assert set(plan.compiling_s) == {0.0}
+    heard: list[StepNews] = []
+    runs = measured(engine, plan="full", request=False, listener=heard.append)
+    assert len(starts_of(tmp_path)) == len(runs) == len(plan.steps)
+    assert all(run.step for run in runs)
+    assert [run.engine.compile_cache for run in runs if not run.engine.enforce_eager][:2] == ["cold", "warm"]
+    assert not (tmp_path / "cache" / "graphs").exists()
+    assert heard[0].plan.steps == plan.steps
+
+
+@pytest.mark.parametrize(
+    ("page", "cache"), [("cold", "warm"), ("as_is", "warm"), ("hot", "fresh"), ("as_is", "fresh"), ("cold", "fresh")]
+)
+def test_a_full_plan_holds_the_base_in_the_state_that_was_asked_for(engine: str, page: Any, cache: Any) -> None:
+    plan = make_plan(launch_of(engine), NODE, kind="full", page_cache=page, compile_cache=cache)
+    assert Step(page_cache=page, compile_cache=cache) in plan.steps
+    assert Step(page_cache=page, compile_cache="fresh") in plan.steps  # the start that has to compile anyway
+    assert len(plan.steps) == len(set(plan.steps))
+
+
+def test_no_start_is_made_twice(engine: str) -> None:
+    eager = make_plan(launch_of(f"{engine} --enforce-eager"), NODE, kind="differential")
+    assert [step.name for step in eager.steps] == ["base", "dummy"]
+    dummy = make_plan(launch_of(f"{engine} --load-format dummy"), NODE, kind="differential")
+    assert [step.name for step in dummy.steps] == ["base", "eager"]
+    assert [step.name for step in make_plan(launch_of(engine), NODE, kind="differential").steps] == [
+        "base", "eager", "dummy",
+    ]  # fmt: skip
+
+
+def test_what_a_plan_will_take(engine: str) -> None:
+    plan = make_plan(launch_of(engine), NODE, kind="differential", repetitions=2)
+    base, again, eager, _, dummy, _ = plan.seconds
+    assert base == again
+    assert base is not None
+    assert plan.starts_s(0, is_first=True) == (plan.compiling_s[0], base)
+    assert (plan.compiling_s[0] or 0.0) > base
+    assert plan.starts_s(1, is_first=False) == (base,)
+    assert plan.starts_s(2, is_first=True) == (eager, eager)
+    assert plan._replace(warm_up=False).starts_s(2, is_first=True) == (eager,)
+    assert plan.remaining_s(range(6)) == 0.0
+    assert plan.remaining_s(range(5)) == pytest.approx(2 * (dummy or 0.0))
+
+
+def test_a_time_that_cannot_be_said_is_not_made_up(tmp_path: Path) -> None:
+    unknown = make_plan(launch_of("vllm serve nobody/knows-this"), NODE)
+    assert (unknown.seconds, unknown.total_s) == ((None,), None)
+    assert "how long a start takes cannot be said: " in unknown.warnings[0]
+    full = make_plan(launch_of("vllm serve nobody/knows-this"), NODE, kind="full")
+    assert "only the base is measured" in full.warnings[0]
+    wide = launch_of("vllm serve Qwen/Qwen3-0.6B -tp 8")
+    one = HardwareConfig.preset("h100-sxm")
+    assert make_plan(wide, one).total_s is None
+    node = node_of("h100-sxm", wide, host_facts())
+    assert node.gpus == 8
+    assert make_plan(wide, node).total_s is not None
+    known = ModelConfig.from_catalogue("Qwen/Qwen3-0.6B")
+    assert make_plan(launch_of("vllm serve nobody/knows-this"), NODE, model=known).total_s is not None
+
+
+def test_the_pace_of_a_plan() -> None:
+    steps = (Step(), Step(eager=True), Step(dummy=True))
+    pace = Pace(Plan(steps, (10.0, 8.0, 6.0), (20.0, 0.0, 0.0)), {2: 0}, now=100.0)
+    assert pace.left_s(100.0) == 38.0
+    assert pace.left_s(105.0) == 33.0
+    pace.end(0, 140.0, is_apart=True)  # twice as long as expected
+    assert pace.left_s(140.0) == 36.0
+    pace.begin(150.0)  # reading the checkpoint counts with the start
+    pace.end(0, 170.0, is_apart=False)
+    assert pace.left_s(171.0) == 15.0
+    pace.end(1, 190.0, is_apart=False)
+    assert pace.left_s(500.0) == 0.0
+    # The compiling start turns out not to be needed: what it would have taken is not counted.
+    warm = Pace(Plan(steps[:2], (10.0, 8.0), (20.0, 0.0)), (), now=0.0)
+    warm.end(0, 10.0, is_apart=False)
+    assert warm.left_s(10.0) == 8.0
+    unknown = Pace(Plan(steps[:2], (None, None), (0.0, 0.0), warm_up=False), (), now=0.0)
+    assert unknown.left_s(0.0) is None
+    unknown.end(0, 12.0, is_apart=False)
+    assert unknown.left_s(12.0) == 12.0
 
 
 def test_a_plan_goes_on_after_an_interruption(engine: str, tmp_path: Path) -> None:
     out = tmp_path / "runs.jsonl"
     started = []
 
-    def interrupt(news: object) -> None:
-        if getattr(news, "record", None) is not None:
+    def interrupt(news: StepNews) -> None:
+        if news.record is not None:
+            assert read_runs(out)[-1] == news.record  # on disk before anybody hears of it
             started.append(news)
             if len(started) == 2:
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        profile_server(engine, hardware=NODE, plan="differential", out=out, limits=QUICK, listener=interrupt)
-    kept = read_runs(out)
-    assert len(kept) >= 1
-    heard = []
-    runs = profile_server(
-        engine, hardware=NODE, plan="differential", out=out, resume=True, limits=QUICK, listener=heard.append
-    )
+        measured(engine, plan="differential", out=out, listener=interrupt)
+    assert len(read_runs(out)) == 2
+    with out.open("a") as file:
+        file.write('{"model": {"name": "torn')
+    heard: list[StepNews] = []
+    with pytest.warns(UserWarning, match="half written"):
+        runs = measured(engine, plan="differential", out=out, resume=True, listener=heard.append)
     assert [run.step for run in read_runs(out) if run.step] == [run.step for run in runs]
     assert len({run.step for run in runs}) == 3
+    assert heard[0].note == "done before"
+    assert heard[-1].left_s == 0.0
+    assert len(starts_of(tmp_path)) == 4
+
+
+def test_what_another_host_or_version_has_measured_is_measured_again(engine: str, tmp_path: Path) -> None:
+    out = tmp_path / "runs.jsonl"
+    (run,) = measured(f"{engine} --enforce-eager", out=out, request=False)
+    launch = launch_of(f"{engine} --enforce-eager")
+    plan = make_plan(launch, NODE)
+    assert finished_steps(Session(launch, NODE, host=run.host), plan, out) == {0: run}
+    assert finished_steps(Session(launch, NODE, host="another"), plan, out) == {}
+    assert launch.engine is not None
+    newer = launch._replace(engine=launch.engine.replace(version="0.12.0"))
+    assert finished_steps(Session(newer, NODE, host=run.host), plan, out) == {}
+    write_runs([run.replace(host="another")], out)
+    assert len(measured(f"{engine} --enforce-eager", out=out, request=False, resume=True)) == 1
+    assert len(read_runs(out)) == 2
+    (tmp_path / "empty").touch()
+    assert finished_steps(Session(launch, NODE), plan, tmp_path / "empty") == {}
 
 
 def test_the_command_says_what_it_will_do_and_shows_what_it_found(engine: str, tmp_path: Path) -> None:
     out = tmp_path / "runs.jsonl"
-    dry = run_cli("--dry-run", "--differential", "--hardware", "cpu", "--out", str(out), "--", *engine.split())
+    node = ("--hardware", "cpu", "--grace", "0.2", "--no-warm-up", "--out", str(out))
+    dry = run_cli("--dry-run", "--differential", *node, "--", *engine.split())
     assert dry.returncode == 0, dry.stderr
     assert "3 step(s), about" in dry.stderr
+    assert "for a start before it that is kept apart" in dry.stderr
     assert not out.exists()
-    done = run_cli("--hardware", "cpu", "--grace", "0.5", "--out", str(out), "--", *engine.split(), "--enforce-eager")
+    eager = (*engine.split(), "--enforce-eager")
+    done = run_cli("--differential", *node, "--", *eager)
     assert done.returncode == 0, done.stderr
-    assert "time to ready" in done.stdout
-    assert "weight_load" in done.stdout
-    again = run_cli(
-        "--hardware",
-        "cpu",
-        "--grace",
-        "0.5",
-        "--resume",
-        "--json",
-        "--out",
-        str(out),
-        "--",
-        *engine.split(),
-        "--enforce-eager",
-    )
-    assert "done before" in again.stderr
-    assert json.loads(again.stdout)["status"] == "ok"
-    assert len(read_runs(out)) == 1
+    for text in ("time to ready", "kv_cache_init", "base less dummy", "weight_load = "):
+        assert text in done.stdout
+    assert "reading the checkpoint, file 1 of 1" in done.stderr
+    again = run_cli("--differential", *node, "--resume", "--json", "--", *eager)
+    assert "2 step(s), 2 of them done before, about 0 s in all" in again.stderr
+    assert [json.loads(line)["status"] for line in again.stdout.splitlines()] == ["ok"] * 2
+    assert len(read_runs(out)) == 2
+
+
+def test_what_is_said_of_a_start_that_is_kept_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = Plan((Step(), Step(eager=True)), (10.0, None), (300.0, 0.0), warnings=("something",))
+    announce(plan, {}, "vllm serve m")
+    told = capsys.readouterr().err.replace("startup-model: ", "")
+    assert "2 step(s), for a time that cannot be said in all, of: vllm serve m\n" in told
+    assert "compile cache warm: about 10 s, and about 5 min for a start before it that is kept apart\n" in told
+    assert "warning: something\n" in told
+    announce(plan, {1: run_of(5.0, {})}, "vllm serve m")
+    told = capsys.readouterr().err
+    assert "2 step(s), 1 of them done before, about 5 min in all" in told
+    assert "eager, page cache hot: done before" in told
+    with View(as_json=False) as view:
+        record = run_of(5.0, {"weight_load": 1.0}).replace(measured_from="first_line", first_token_s=8.0)
+        view.hear(StepNews(plan, 0, progress=Progress(None, 1.0, "preparing"), left_s=310.0))
+        view.hear(StepNews(plan, 0, progress=Progress("weight_load", 3.0)))
+        view.hear(StepNews(plan, 0, record=record, is_apart=True, note="the first start of the session, it compiled"))
+        view.hear(StepNews(plan, 1, record=record.replace(wall_s=None), note="done before"))
+    said = capsys.readouterr().err.replace("startup-model: ", "").splitlines()
+    assert said == [
+        "1/2 base: 1 s, preparing; about 5 min left",
+        "1/2 base: 3 s, after weight_load",
+        "base, page cache hot, compile cache warm: ready after 5.00 s from its first line, first token after 8.00 s (the first start of the session, it compiled: kept apart)",
+        "eager, page cache hot: first token after 8.00 s (done before)",
+    ]
+
+
+# --- differences --------------------------------------------------------------------------------------------------------
+
+
+def test_differential_runs_isolate_phases(engine: str) -> None:
+    runs = measured(engine, plan="differential")
+    kinds = [(run.engine.enforce_eager, run.engine.load_format, run.engine.compile_cache) for run in runs]
+    assert kinds == [(False, "auto", "cold"), (False, "auto", "warm"), (True, "auto", "warm"), (False, "dummy", "warm")]
+    eager, dummy = isolated_phases(runs)
+    assert (eager.label, eager.by_log_s) == ("eager", 0.01)
+    assert (dummy.label, dummy.phases, dummy.by_log_s) == ("dummy", ("weight_load",), 0.04)
+
+
+def run_of(wall_s: float, phases: dict[str, float], **engine: Any) -> RunRecord:
+    config = {"page_cache": "hot", "compile_cache": "warm"} | engine
+    return RunRecord(
+        model=ModelConfig.from_catalogue("Qwen/Qwen3-0.6B"), hardware=NODE, engine=EngineConfig(**config), phases=phases, wall_s=wall_s, step="s",
+        sums=() if "enforce_eager" in engine else (PhaseSum(phases=("graph_compile", "graph_trace"), seconds=2.0),),
+    )  # fmt: skip
+
+
+def test_differences_by_wall_time_and_by_phases() -> None:
+    """Figures made up: medians of three bases 10, 10 and 30 s."""
+    load = {"weight_load": 1.5, "graph_capture": 0.5}
+    runs = [
+        run_of(30.0, load),
+        run_of(10.0, load),
+        run_of(10.0, load),
+        run_of(7.0, {"weight_load": 1.4}, enforce_eager=True),
+        run_of(8.0, {"graph_capture": 0.5}, load_format="dummy"),
+        run_of(7.5, load, optimization_level=0).replace(sums=()),
+        run_of(40.0, load, compile_cache="cold"),
+        run_of(99.0, load).replace(step=""),
+        run_of(5.0, load, enforce_eager=True, page_cache="cold"),
+    ]
+    eager, dummy, uncompiled = isolated_phases(runs)
+    assert (eager.label, eager.by_wall_s, eager.by_log_s, eager.starts) == ("eager", 3.0, 2.5, (3, 1))
+    assert eager.phases == ("graph_trace", "graph_compile", "graph_capture")
+    assert eager.differences_s["weight_load"] == pytest.approx(0.1)
+    assert eager.differences_s["graph_compile + graph_trace"] == 2.0
+    assert (dummy.by_wall_s, dummy.by_log_s, dummy.differences_s["weight_load"]) == (2.0, 1.5, 1.5)
+    assert (uncompiled.by_wall_s, uncompiled.by_log_s) == (2.5, 2.0)
+    assert isolated_phases(runs[:3]) == ()
+    both = run_of(5.0, {}, enforce_eager=True, load_format="dummy")
+    (of_eager,) = isolated_phases([runs[3], both])
+    assert (of_eager.label, of_eager.by_wall_s, of_eager.by_log_s) == ("dummy", 2.0, 1.4)
+    capturing = run_of(7.0, {"graph_capture": 0.5}, optimization_level=0).replace(sums=())
+    (of_uncompiled,) = isolated_phases([capturing, run_of(6.0, {}, optimization_level=0, enforce_eager=True)])
+    assert (of_uncompiled.phases, of_uncompiled.by_log_s) == (("graph_capture",), 0.5)
 
 
 # --- nothing outlives the profiler --------------------------------------------------------------------------------------
@@ -256,9 +627,7 @@ def test_the_command_says_what_it_will_do_and_shows_what_it_found(engine: str, t
 def test_no_process_of_the_server_outlives_the_profiler(
     engine: str, tmp_path: Path, number: signal.Signals, behaviour: str
 ) -> None:
-    if behaviour == "stubborn":
-        # It is ready at once: hold it in its request by never answering health.
-        behaviour = "unhealthy"
+    # A stubborn one is ready at once: it is asked for a path that it never says ready on, and meets the signal with its own ignored.
     command = [
         sys.executable,
         "-m",
@@ -268,6 +637,8 @@ def test_no_process_of_the_server_outlives_the_profiler(
         "cpu",
         "--grace",
         "0.5",
+        "--health-path",
+        "/health" if behaviour == "unhealthy" else "/nowhere",
         "--out",
         str(tmp_path / "r.jsonl"),
         "--",
@@ -283,7 +654,7 @@ def test_no_process_of_the_server_outlives_the_profiler(
 
 def test_a_server_that_ignores_sigterm_is_killed(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ENGINE", "stubborn")
-    (run,) = profile_server(f"{engine} --enforce-eager", hardware=NODE, limits=QUICK)
+    (run,) = measured(f"{engine} --enforce-eager")
     assert run.surroundings["killed"].startswith("3 ")
     assert not any(map(lives, wait_for(tmp_path / "pids")))
 
@@ -349,18 +720,17 @@ def test_a_wrong_health_path_is_told_soon(engine: str, monkeypatch: pytest.Monke
         profile_server(f"{engine} --enforce-eager", hardware=NODE, limits=QUICK)
 
 
-def test_what_was_measured_before_a_failure_is_kept(engine: str, tmp_path: Path) -> None:
+def test_what_was_measured_before_a_failure_is_kept(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "runs.jsonl"
 
-    def break_it(news: object) -> None:
-        if getattr(news, "record", None) is not None and not getattr(news, "is_priming", False):
-            os.environ["FAKE_ENGINE"] = "exit"
+    def break_it(news: StepNews) -> None:
+        if news.record is not None and not news.is_apart:
+            monkeypatch.setenv("FAKE_ENGINE", "exit")
 
-    try:
-        with pytest.raises(ServerError):
-            profile_server(engine, hardware=NODE, plan="differential", out=out, limits=QUICK, listener=break_it)
-    finally:
-        os.environ.pop("FAKE_ENGINE", None)
+    with pytest.raises(ServerError):
+        measured(engine, plan="differential", out=out, listener=break_it)
     assert [run.status for run in read_runs(out)] == ["ok", "ok"]
 
 
@@ -388,18 +758,79 @@ def test_commands_that_cannot_be_run(command: str, message: str) -> None:
         profile_server(command, hardware=NODE, model="Qwen/Qwen3-0.6B", limits=Limits(ready_s=2.0))
 
 
-def test_arguments_are_checked(engine: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="ready_s"):
-        profile_server(engine, hardware=NODE, limits=Limits(ready_s=float("nan")))
-    with pytest.raises(ConfigError, match="repetitions"):
-        profile_server(engine, hardware=NODE, repetitions=0)
-    with pytest.raises(ConfigError, match="resume"):
-        profile_server(engine, hardware=NODE, resume=True)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"plan": "ful"}, r"plan = 'ful': not a known name; did you mean 'full'\?"),
+        ({"plan": 3}, "plan = 3: it should be a word; give base, differential, quick, full"),
+        ({"page_cache": "warm"}, "page_cache = 'warm': not a known name"),
+        ({"compile_cache": "cold"}, "compile_cache = 'cold': not a known name; known: fresh, warm"),
+        ({"torch_compile": "no"}, "torch_compile = 'no'"),
+        ({"repetitions": 0}, "repetitions = 0: it should be a whole number from 1 to 100"),
+        ({"repetitions": "3"}, "repetitions = '3'"),
+        ({"repetitions": 1.5}, "repetitions = 1.5"),
+        ({"repetitions": True}, "repetitions = True"),
+        ({"models": "path"}, "models = 'path': it should be a list"),
+        ({"models": 7}, "models = 7"),
+        ({"models": [""]}, "models = '': it is no name of a model"),
+        ({"models": ["--x"]}, "models = '--x'"),
+        ({"warm_up": "no"}, "warm_up = 'no': it should be True or False"),
+        ({"request": 1}, "request = 1: it should be True or False"),
+        ({"resume": "x"}, "resume = 'x': it should be True or False"),
+        ({"resume": True}, "resume = True: there is no file to go on with"),
+        ({"drop_caches": True}, "drop_caches = True: only a cold start empties caches"),
+        ({"health_path": "health"}, "health_path = 'health': it is no path of a URL"),
+        ({"health_path": "/a b"}, "health_path"),
+        ({"health_path": "/ü"}, "health_path"),
+        ({"health_path": None}, "health_path = None"),
+        ({"dataset": "x" * 300}, "dataset = .*up to 200 characters"),
+        ({"limits": Limits(ready_s=float("nan"))}, "ready_s = nan"),
+        ({"limits": Limits(ready_s="5")}, "ready_s = '5': it should be seconds"),  # type: ignore[arg-type]
+        ({"limits": Limits(grace_s=0)}, "grace_s = 0"),
+        ({"listener": 5}, "listener = 5: it cannot be called"),
+        ({"out": 42}, "out = 42: it is no name of a file"),
+        ({"model": 42}, "model_cfg = 42"),
+        ({"profile": 42}, "profile = 42"),
+        ({"hardware": 42}, "hw_cfg = 42"),
+    ],
+)
+def test_arguments_are_checked_before_anything_starts(
+    engine: str, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(StartupModelError, match=message):
+        measured(engine, **options)
+    assert starts_of(tmp_path) == []
+
+
+def test_what_could_not_be_recorded_is_not_started(engine: str, tmp_path: Path) -> None:
+    (checkpoint(tmp_path / "unknown") / "config.json").unlink()
+    with pytest.raises(StartupModelError, match=r"config\.json"):
+        measured(f"vllm serve {tmp_path / 'unknown'}")
+    with pytest.raises(ConfigError, match=r"nobody/knows-this.*not on this host.*download it first"):
+        measured("vllm serve nobody/knows-this")
+    with pytest.raises(ConfigError, match="more ranks than accelerators"):
+        measured(f"{engine} -tp 4", hardware=HardwareConfig.preset("h100-sxm"))
+    with pytest.raises(ConfigError, match="the checkpoint is not a folder on this host"):
+        measured("vllm serve Qwen/Qwen3-0.6B", page_cache="cold", model="Qwen/Qwen3-0.6B")
     with pytest.raises(InputFileError, match="cannot be written"):
-        profile_server(engine, hardware=NODE, out=tmp_path / "nowhere" / "runs.jsonl")
+        measured(engine, out=tmp_path / "nowhere" / "runs.jsonl")
+    assert starts_of(tmp_path) == []
+
+
+def test_options_are_checked(engine: str) -> None:
     bad = run_cli("--plan", "everything", "--", *engine.split())
     assert bad.returncode == 2
-    assert "base, differential, quick, full" in bad.stderr.replace("\n", " ")
+    assert "plan = 'everything': not a known name" in bad.stderr.replace("\n", " ")
+    with pytest.raises(ConfigError, match=r"--plan = 'full': --differential is a plan of its own; give one of the two"):
+        _kind("full", differential=True)
+    assert [_kind(None, differential=False), _kind("quick", differential=False)] == ["base", "quick"]
+    assert _kind(None, differential=True) == _kind("differential", differential=True) == "differential"
+
+
+def test_errors_of_servers_travel_between_processes() -> None:
+    error = ServerError("not ready", ["one", "two"])
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301  our own
+    assert (str(copy), copy.last_lines, copy.__notes__) == (str(error), ["one", "two"], error.__notes__)
 
 
 def test_a_checkpoint_that_vanishes(engine: str, tmp_path: Path) -> None:
@@ -448,6 +879,52 @@ def test_stamps_time_lines_by_their_arrival() -> None:
     assert start.stamp_resolution_s == 0.001
     assert {moment.event: moment.elapsed_s for moment in start.moments}["load_begun"] == pytest.approx(1.75, abs=1e-5)
     assert journal.last_lines()[-1] == "Loading"
+
+
+def test_the_state_of_the_compile_cache_is_what_the_log_says() -> None:
+    def state(asked: Any, logged: str, *, compiles: bool = True, is_filled: bool = False) -> str:
+        return compile_state(asked, logged, compiles=compiles, is_filled=is_filled)
+
+    assert state("warm", "cold", is_filled=True) == "cold"
+    assert state("fresh", "warm") == "warm"
+    assert state("fresh", "unknown") == "cold"
+    assert state("warm", "unknown") == "unknown"
+    assert state("warm", "unknown", is_filled=True) == "warm"
+    assert state("warm", "unknown", compiles=False) == "warm"
+
+
+def test_warm_starts_find_the_graphs_of_the_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    fresh, warm, other = Step(compile_cache="fresh"), Step(dummy=True), Step("another")
+    with CompileCaches() as caches:
+        assert caches.variables(warm, {}) == {}
+        first = dict(caches.variables(fresh, {}))
+        assert dict(caches.variables(warm, {})) == first
+        assert caches.variables(other, {}) == {}
+        second = dict(caches.variables(fresh, {}))
+        assert second != first
+        assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with CompileCaches() as caches, pytest.raises(StartupModelError, match="no folder can be made"):
+        caches.variables(fresh, {})
+
+
+def test_keys_are_sent_as_headers() -> None:
+    assert authorization("k") == {"Authorization": "Bearer k"}
+    assert authorization(None) == authorization("") == authorization("a\nb") == {}
+
+
+def test_steps_in_words() -> None:
+    launch = launch_of("vllm serve Qwen/Qwen3-0.6B")
+    assert Step().words() == "base, page cache hot, compile cache warm"
+    assert Step("m", "as_is", eager=True, repetition=2).words() == "eager, m, page cache as is, repetition 2"
+    assert Step(dummy=True, compile_cache="fresh").words() == "dummy, compile cache fresh"
+    assert Step(dummy=True).key(launch).startswith("dummy ")
+    assert len({step.key(launch) for step in (Step(), Step("m"), Step(torch_compile="off"), Step(repetition=2))}) == 4
+    model, engine = configuration(launch, Step(page_cache="cold", compile_cache="fresh"))
+    assert model.name == "Qwen/Qwen3-0.6B"
+    assert (engine.page_cache, engine.compile_cache) == ("cold", "cold")
 
 
 def test_variables_for_the_record_hold_no_secret_and_no_path() -> None:

@@ -14,7 +14,7 @@ from calibration.logs.secrets import without_secrets
 from calibration.logs.start import Account, Start, Times
 from calibration.logs.startup import Evidence, Moment, ParsedStartup
 from calibration.logs.tables import ENGINES
-from calibration.logs.topology import degrees, generation_of
+from calibration.logs.topology import degrees, end_of_bootstrap, generation_of
 from calibration.records import RunStatus
 from startup_model.config.versions import Version, parse_version
 from startup_model.errors import ConfigError, one_line
@@ -261,7 +261,7 @@ def _phases(
     inside: list[Phase] = []
     rest: list[Phase] = []
     for milestone in engine.milestones:
-        at = _when(milestone, start, own, clock)
+        at = _when(milestone, start, own, clock, version)
         if at is None or (before is not None and at < before):
             if not milestone.optional:
                 inside += milestone.inside
@@ -290,9 +290,10 @@ def _phases(
     return phases, joint
 
 
-def _when(milestone: Milestone, start: Start, own: Account, clock: _Clock) -> float | None:
+def _when(milestone: Milestone, start: Start, own: Account, clock: _Clock, version: Version | None) -> float | None:
     """Seconds at which a milestone was passed; None when the log does not show it."""
-    times = start.ready_times if milestone.event == "ready" else own.times.get(milestone.event)
+    event = end_of_bootstrap(own, version) if milestone.event == "engine_started" else milestone.event
+    times = start.ready_times if event == "ready" else own.times.get(event)
     is_meant = not milestone.needs or milestone.needs in own.times
     return clock.of(times) if times is not None and is_meant else None
 

@@ -38,9 +38,12 @@ _VALUE = re.compile(
 )
 _BARE_END = re.compile(r"[\s,;)}\]'\"&]|\Z")
 _LOOKS = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{8,80}|sk-[A-Za-z0-9_-]{8,120}|gh[pousr]_[A-Za-z0-9]{8,80}|glpat-[A-Za-z0-9_-]{8,60}|AKIA[A-Z0-9]{12,20}|xox[abps]-[A-Za-z0-9-]{8,80}|"
+    r"\b(?:hf_[A-Za-z0-9]{8,80}|sk-[A-Za-z0-9_-]{8,120}|gh[pousr]_[A-Za-z0-9]{8,80}|github_pat_[A-Za-z0-9_]{8,120}|glpat-[A-Za-z0-9_-]{8,60}|"
+    r"nvapi-[A-Za-z0-9_-]{8,120}|A[KS]IA[A-Z0-9]{12,20}|AIza[A-Za-z0-9_-]{20,60}|xox[abps]-[A-Za-z0-9-]{8,80}|"
     r"eyJ[A-Za-z0-9_-]{8,400}\.[A-Za-z0-9_-]{8,400}(?:\.[A-Za-z0-9_-]{4,400})?)\b"
 )
+_ACCOUNT = re.compile(r"(?<![\w/.:@+-])[A-Za-z_][\w.+-]{0,63}:[^\s/@'\"<>]{1,200}@(?=[\w\[])(?!sha256:)")
+"""A user and a password in front of a host, without a scheme."""
 _ADDRESS = re.compile(r"://(?=[^\s'\"<>]{0,600}@)[^\s'\"<>]{1,600}@")
 
 
@@ -58,6 +61,8 @@ def without_secrets(text: str) -> str:
     """``text`` with ``***`` in the place of what looks like a token, key or password. Linear in its length."""
     if "://" in text:
         text = _ADDRESS.sub(f"://{HIDDEN}@", text)
+    if "@" in text:
+        text = _ACCOUNT.sub(f"{HIDDEN}@", text)
     text = _LOOKS.sub(HIDDEN, text)
     pieces: list[str] = []
     kept = 0

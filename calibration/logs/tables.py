@@ -149,7 +149,8 @@ _VLLM = Engine(
         Row("resolved", "Chunked prefill is enabled with max_num_batched_tokens={max_num_batched_tokens}", versions="0.5.5-"),
         Row("resolved", "This model supports multiple tasks: "),
         Row("eager", "Enforce eager set, disabling torch.compile"),
-        # the engine's own process
+        # the engine's own process, or those of several engines and the one that balances them
+        Row("coordinator_started", "Started DP Coordinator process (PID: ", versions="0.9.2-", generation="v1"),
         Row("engine_process", "Started engine process with PID ", versions="0.5.5-0.10", generation="v0"),
         Row("engine_started", "Waiting for init message from front-end.", versions="0.9-", generation="v1"),
         Row("engine_started", "Initializing an LLM engine (v{=engine_version}) with config: ", _BOOT, "0.4.3-0.6", mark="settings"),

@@ -1,4 +1,4 @@
-"""How many ranks a server has, and which generation of the engine it is: as configured, else as its processes number themselves."""
+"""How many ranks a server has, which generation of the engine it is, and when its bootstrap ends: as configured, else as its processes tell."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from calibration.logs.start import Account, Start
 from startup_model.config.versions import Version
 
-__all__ = ["degrees", "generation_of"]
+__all__ = ["degrees", "end_of_bootstrap", "generation_of"]
 
 
 def generation_of(own: Account, version: Version | None) -> str | None:
@@ -17,6 +17,20 @@ def generation_of(own: Account, version: Version | None) -> str | None:
     if version is None:
         return None
     return "v0" if version < (0, 8) else "v1" if version >= (0, 11) else None
+
+
+_WAITS_FOR_COORDINATOR: Version = (0, 19)
+"""From this version of vLLM on the coordinator of several engines must be up before theirs are started (0.18.1 goes on at once, 0.19.1 waits)."""
+
+
+def end_of_bootstrap(own: Account, version: Version | None) -> str:
+    """The event that ends the bootstrap of vLLM: the first process beside the server's is up.
+
+    As a rule that is the engine's (``engine_started``). A server with several engines (dp > 1) brings up their coordinator first, which imports as much, and
+    only then starts the engines: what they take comes on top of a start with one engine, and is time of spawning.
+    """
+    waits = version is not None and version >= _WAITS_FOR_COORDINATOR
+    return "coordinator_started" if waits and "coordinator_started" in own.times else "engine_started"
 
 
 _DEGREE = re.compile(r"(?<![A-Z])(TP|PP|DP)([0-9]{1,5})")

@@ -10,7 +10,7 @@ from calibration.probe.budget import Budget
 from calibration.probe.child import Answer, Interpreter, ask
 from calibration.probe.results import Found, Measurement, spread_of
 
-__all__ = ["FIRST", "PACKAGES", "REPEATED", "START", "measure_imports"]
+__all__ = ["ENGINES", "FIRST", "PACKAGES", "REPEATED", "START", "imported", "measure_imports"]
 
 START = "python_start"
 FIRST = "import_first"
@@ -18,6 +18,7 @@ REPEATED = "import_repeated"
 
 PACKAGES = ("vllm", "sglang", "torch", "numpy")
 """The first of them that the Python has is imported."""
+ENGINES = PACKAGES[:2]
 
 _STARTS = 5
 _IMPORTS = 3
@@ -64,6 +65,12 @@ def measure_imports(python: Interpreter, budget: Budget) -> Found:
         )
         return Found(tuple(measured), tuple(warnings))
     return Found(tuple(measured), tuple(warnings)).joined(_imports(python, found, budget))
+
+
+def imported(found: Found) -> str | None:
+    """The package whose import was measured; None where none was."""
+    entry = next((entry for entry in found.measurements if entry.name in (FIRST, REPEATED)), None)
+    return None if entry is None else entry.command.split(maxsplit=2)[1]
 
 
 def _package(python: Interpreter, budget: Budget) -> str | None:

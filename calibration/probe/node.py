@@ -9,20 +9,29 @@ from typing import NamedTuple
 
 from calibration.host import Gpu, HostFacts, describe_host, file_system_of
 from calibration.probe.device import LINK, ON_DEVICE
+from calibration.probe.imports import REPEATED, imported
 from calibration.probe.memory import MEMORY
 from calibration.probe.results import Found
 from calibration.probe.sample import default_folder
 from calibration.probe.score import SCORE
 from calibration.probe.storage import cold_name, hot_name
 from startup_model.config.engine import DEFAULT_VERSIONS
-from startup_model.config.hardware import STORAGE_TIERS, Cpu, HardwareConfig, Storage, StorageTier
+from startup_model.config.hardware import STORAGE_DEFAULTS, STORAGE_TIERS, Cpu, HardwareConfig, Storage, StorageTier
 from startup_model.config.versions import parse_version
 from startup_model.errors import ConfigError, UnknownNameError
+from startup_model.model import predict
+from startup_model.phases import Phase
 from startup_model.profile import Host, select_reference
+from startup_model.units import format_seconds
 
-__all__ = ["Factors", "check_tier", "make_node", "scale_factors", "tier_of"]
+__all__ = ["Factors", "bootstrap_note", "check_tier", "make_node", "scale_factors", "tier_of"]
 
 _LARGEST_SCORE = 100.0
+_IMPORTS_IN_A_ROW = 2
+"""Times that vLLM is imported one after the other in a start: by the server, then by the process of the engine."""
+_FAR = 1.15
+_ANY_MODEL = "Qwen/Qwen3-0.6B"
+"""The bootstrap does not depend on it."""
 
 
 class Factors(NamedTuple):
@@ -49,16 +58,18 @@ def tier_of(folder: Path | None) -> StorageTier:
     return next((known for known in STORAGE_TIERS if known == found), "local_nvme")
 
 
-def make_node(facts: HostFacts, found: Found, tier: StorageTier) -> tuple[HardwareConfig, tuple[str, ...]]:
+def make_node(
+    facts: HostFacts, found: Found, tier: StorageTier, measured: StorageTier | None = None
+) -> tuple[HardwareConfig, tuple[str, ...]]:
     """The node with every number that was measured, the rest from its preset; and what to know about it.
 
-    ``storage.<tier>`` is one cold reader, ``storage.page_cache`` one hot reader; ``gpu_memory_bandwidth`` of a node without accelerators is
-    that of its memory.
+    ``storage.<measured>`` (default: that of ``tier``, where the checkpoint lies) is one cold reader, ``storage.page_cache`` one hot reader; ``gpu_memory_bandwidth``
+    of a node without accelerators is that of its memory.
     """
     node, warnings = _base(facts, found)
     storage: dict[str, float | str] = {"tier": tier}
     if cold := found.value(cold_name(1)):
-        storage[tier] = cold
+        storage[measured or tier] = cold
     if hot := found.value(hot_name(1)):
         storage["page_cache"] = hot
     changes: dict[str, object] = {"storage": Storage.model_validate(storage), "source": _source(node)}
@@ -110,32 +121,53 @@ def _unknown_gpu(gpu: Gpu, facts: HostFacts, bandwidth: float) -> HardwareConfig
     )
 
 
-def scale_factors(node: HardwareConfig) -> Factors:
-    """Single-thread time and bandwidths of a node, relative to the host of the reference that is nearest to it.
+def scale_factors(node: HardwareConfig, found: Found) -> Factors:
+    """Single-thread time and bandwidths that were measured on a node, relative to the host of the reference that is nearest to it.
 
-    Equation: slowdown = score of the reference's host / score of the node; else number of the node / number of that host. Numbers that
-    either does not have are left out.
+    Equation: slowdown = score of the reference's host / score of the node; else number of the node / number of that host, or of the table of defaults where it
+    has none. Numbers that were not measured are left out.
     """
     profile = select_reference("vllm", "v1", parse_version(DEFAULT_VERSIONS["vllm"]), node).profile
     values = {}
-    if score := node.cpu.score:
+    if found.value(SCORE) is not None and (score := node.cpu.score):
         values["single_thread_score"] = score
-        values["slowdown"] = profile.host.single_thread_score / score
-    for name, (own, theirs) in _pairs(node, profile.host).items():
+        values["slowdown"] = (profile.host.single_thread_score or score) / score
+    for name, (own, theirs) in _pairs(node, profile.host, found).items():
         if own and theirs:
             values[name] = own / theirs
     return Factors({name: value for name, value in values.items() if math.isfinite(value)}, profile.name)
 
 
-def _pairs(node: HardwareConfig, host: Host) -> dict[str, tuple[float | None, float | None]]:
-    """By field of the node: its number and that of the reference's host."""
-    storage = node.storage
+def _pairs(node: HardwareConfig, host: Host, found: Found) -> dict[str, tuple[float | None, float | None]]:
+    """By field of the node: its number where it was measured, and that of the reference's host."""
+    storage, link = node.storage, found.value(LINK) is not None
+    memory = found.value(MEMORY if node.is_cpu_only else ON_DEVICE) == node.gpu_memory_bandwidth
+    tiers = {
+        f"storage.{tier}": (getattr(storage, tier), getattr(host, f"{tier}_bandwidth") or STORAGE_DEFAULTS[tier])
+        for tier in STORAGE_TIERS
+    }
     return {
         "storage.page_cache": (storage.page_cache, host.page_cache_bandwidth),
-        "storage.local_nvme": (storage.local_nvme, host.local_nvme_bandwidth),
-        "storage.network_disk": (storage.network_disk, host.network_disk_bandwidth),
-        "storage.object_store": (storage.object_store, host.object_store_bandwidth),
-        "host_to_device_bandwidth": (node.host_to_device_bandwidth, host.host_to_device_bandwidth),
-        "gpu_memory_bandwidth": (node.gpu_memory_bandwidth, host.gpu_memory_bandwidth),
-        "gpu_flops": (node.gpu_flops, host.device_flops),
+        **tiers,
+        "host_to_device_bandwidth": (node.host_to_device_bandwidth if link else None, host.host_to_device_bandwidth),
+        "gpu_memory_bandwidth": (node.gpu_memory_bandwidth if memory else None, host.gpu_memory_bandwidth),
     }
+
+
+def bootstrap_note(node: HardwareConfig, found: Found) -> tuple[str, ...]:
+    """What the measured import says of predictions for the node: that their bootstrap is too short to hold the imports of a start.
+
+    A start of vLLM imports it twice in a row, so that ``framework_bootstrap`` takes 2 × the import at least. No term takes that number: the reference's hosts were
+    not probed, so nothing relates their bootstrap to it.
+    """
+    seconds = found.value(REPEATED)
+    if seconds is None or imported(found) != "vllm":
+        return ()
+    least = _IMPORTS_IN_A_ROW * seconds
+    predicted = predict(_ANY_MODEL, node).phases[Phase.FRAMEWORK_BOOTSTRAP].seconds
+    if least <= _FAR * predicted:
+        return ()
+    words = f"import of vllm: {format_seconds(seconds)}, twice in a row in a start: framework_bootstrap takes {format_seconds(least)} at least"
+    return (
+        f"{words}, predictions of this node without a profile have {format_seconds(predicted)}; profile one start (startup-model profile)",
+    )

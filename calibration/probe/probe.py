@@ -12,11 +12,11 @@ from calibration.host import host_facts
 from calibration.probe.budget import Budget
 from calibration.probe.child import interpreter
 from calibration.probe.device import measure_device
-from calibration.probe.imports import measure_imports
+from calibration.probe.imports import ENGINES, imported, measure_imports
 from calibration.probe.memory import measure_memory
-from calibration.probe.node import check_tier, make_node, scale_factors, tier_of
+from calibration.probe.node import bootstrap_note, check_tier, make_node, scale_factors, tier_of
 from calibration.probe.results import Found, ProbeReport, Step
-from calibration.probe.sample import check_folder
+from calibration.probe.sample import check_folder, place_of
 from calibration.probe.score import Batch, judge_score, run_kernel
 from calibration.probe.storage import measure_storage
 from startup_model.errors import ConfigError
@@ -50,7 +50,8 @@ def probe_host(
     """Measure this host within ``seconds`` of wall time and return a node for ``predict``, the measurements, and what to know about them.
 
     folder: of the model's checkpoint, whose storage is measured with its own weights; where it holds few, or none is given, with a temporary
-    file of at most 1 GiB, which is removed. python: that of the engine's environment; None: this one. tier: which storage of the node the
+    file of at most 1 GiB, which is removed; where it is read-only, with the few, or in the folder for temporary files. python: that of the engine's environment, whose
+    build and imports count; None: this one. tier: which storage of the node the
     folder is (local_nvme, network_disk, object_store); None: as its file system says. report: called with each step.
 
     Weights that are read are taken out of the page cache in between. Raises InputFileError or ConfigError for arguments that cannot be; what
@@ -59,6 +60,7 @@ def probe_host(
     begin = time.monotonic()
     budget = Budget.of(_checked(seconds))
     path, given = check_folder(folder), check_tier(tier)
+    place = place_of(path)
     engine = interpreter(python, min(30.0, budget.left))
     facts = host_facts()
     say = _Announcer(report)
@@ -73,25 +75,26 @@ def probe_host(
     parts = (
         score,
         _Part("memory bandwidth", 0.1, 3.0, lambda left: measure_memory(facts, left)),
-        _Part("storage", 0.45, 120.0, lambda left: measure_storage(path, left, say)),
+        _Part("storage", 0.45, 120.0, lambda left: measure_storage(place.folder, left, say)),
         score,
         _Part("start and import", 0.7 if facts.gpus else 0.85, 300.0, lambda left: measure_imports(engine, left)),
         _Part("host to device", 0.85, 60.0, lambda left: measure_device(engine, left, has_gpu=bool(facts.gpus))),
         score,
     )
     measured = _run(parts, budget, say)
-    found = judge_score(engine, batches).joined(measured)
-    node, warnings = make_node(facts, found, given or tier_of(path))
-    factors = scale_factors(node)
+    is_engines = python is not None or imported(measured) in ENGINES
+    found = judge_score(engine, batches, is_engines=is_engines).joined(measured)
+    lies_on = given or tier_of(path)
+    node, notes = make_node(facts, found, lies_on, tier_of(place.folder) if place.moved else lies_on)
+    factors = scale_factors(node, found)
     took = time.monotonic() - begin
     late = (
         (f"the probe took {format_seconds(took)}, more than the {format_seconds(seconds)} given",)
         if took > seconds
         else ()
     )
-    return ProbeReport(
-        node, found.measurements, factors.values, factors.reference, (*found.warnings, *warnings, *late), took
-    )
+    warnings = (*filter(None, [place.moved]), *found.warnings, *notes, *bootstrap_note(node, found), *late)
+    return ProbeReport(node, found.measurements, factors.values, factors.reference, warnings, took)
 
 
 def _checked(seconds: object) -> float:

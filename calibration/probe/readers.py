@@ -22,6 +22,7 @@ EXTENT = 2**25
 CHUNK = 2**23
 """Bytes of one read."""
 MOST_STREAMS = 8
+_NEARLY = 0.9
 _WINDOW = 2**27
 _LEAST_WINDOW = MOST_STREAMS * CHUNK
 
@@ -41,6 +42,13 @@ class Reading(NamedTuple):
     """Bytes."""
     seconds: float
     """Wall time from their common start to the end of the last one."""
+    planned: int
+    """Bytes that they were to read; fewer were read where the time was up."""
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a tenth or more was not read."""
+        return self.size < _NEARLY * self.planned
 
     @property
     def bandwidth(self) -> float:
@@ -74,7 +82,7 @@ def read_streams(
             place = stack.enter_context(window[i * share : (i + 1) * share])
             jobs.append(pool.submit(_read, part, place, budget, direct))
         size = sum(job.result() for job in jobs)
-        return Reading(size, time.perf_counter() - begin)
+        return Reading(size, time.perf_counter() - begin, sum(extent.size for extent in extents))
 
 
 def _read(extents: Sequence[Extent], window: memoryview, budget: Budget, direct: bool) -> int:

@@ -82,8 +82,8 @@ class ProbeReport:
     """The node, ready for ``predict``; numbers that were not measured are those of its preset."""
     measurements: tuple[Measurement, ...]
     scale_factors: Mapping[str, float]
-    """What predictions of this node use without any run: ``single_thread_score`` (an EPYC 9354 has 1.0), ``slowdown`` (single-thread time
-    relative to the reference's host) and, by field of the node, its numbers divided by those of that host."""
+    """What was measured and predictions of this node use without any run: ``single_thread_score`` (an EPYC 9354 has 1.0), ``slowdown`` (single-thread time
+    relative to the reference's host) and, by field of the node, its numbers divided by those of that host, or by the default that stands for them."""
     reference: str
     """Name of the profile that ``scale_factors`` are relative to."""
     warnings: tuple[str, ...]

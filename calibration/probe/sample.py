@@ -13,18 +13,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from calibration.host import file_system_of
+from calibration.page_cache import checkpoint_files, evict
 from calibration.probe.budget import Budget
 from calibration.probe.memory import available_memory
 from calibration.probe.readers import CHUNK, EXTENT, Extent
-from calibration.profiling.caches import checkpoint_files, evict
 from startup_model.errors import InputFileError
 from startup_model.files import is_folder
 from startup_model.units import format_bytes
 
-__all__ = ["LEAST", "Sample", "check_folder", "default_folder", "in_memory", "sample_of"]
+__all__ = ["LEAST", "Place", "Sample", "check_folder", "default_folder", "in_memory", "place_of", "sample_of"]
 
 LEAST = 2**28
 """Bytes below which the weights in a folder are too few to be measured with."""
+_FEW = CHUNK
+"""Bytes of weights that do where no temporary file can be made beside them."""
 _OWN = 2**30
 _SHARE_OF_FREE = 8
 """Of the free space, at most 1 / 8 is filled."""
@@ -62,6 +64,26 @@ def check_folder(folder: str | os.PathLike[str] | None) -> Path | None:
     return path
 
 
+class Place(NamedTuple):
+    """The folder whose storage is measured."""
+
+    folder: Path | None
+    """None: the one for temporary files."""
+    moved: str
+    """Why it is another one than was given; empty when it is not."""
+
+
+def place_of(folder: Path | None) -> Place:
+    """The folder itself, or the one for temporary files where it holds next to no weights and no file can be made in it."""
+    if folder is None or _can_write(folder) or _size(_weights(folder)) >= _FEW:
+        return Place(folder, "")
+    other = default_folder()
+    return Place(
+        other,
+        f"storage: {folder} holds next to no weights and no file can be made in it: measured in {other} instead, which may lie on another drive",
+    )
+
+
 def default_folder() -> Path:
     """The folder for temporary files, or one on a disk where that lies in memory."""
     usual, lasting = Path(tempfile.gettempdir()), Path("/var/tmp")  # noqa: S108  a file of a new name is made in it
@@ -76,14 +98,17 @@ def in_memory(folder: Path) -> bool:
 
 @contextmanager
 def sample_of(folder: Path | None, budget: Budget, least: int = LEAST) -> Iterator[Sample]:
-    """The weights in a folder where they are ``least`` bytes or more, else a temporary file in it, which is removed.
+    """The weights in a folder where they are ``least`` bytes or more, else a temporary file in it, which is removed; fewer weights where the folder is read-only.
 
-    Raises InputFileError when neither is to be had (disk full, folder read-only).
+    Raises InputFileError when nothing is to be had (disk full, folder read-only and as good as empty).
     """
     extents = _weights(folder) if folder is not None else ()
-    size = sum(extent.size for extent in extents)
+    size = _size(extents)
     if extents and size >= least:
         yield Sample(extents, "the folder's weights")
+        return
+    if folder is not None and size >= _FEW and not _can_write(folder):
+        yield Sample(extents, f"the folder's weights (few: {format_bytes(size)}, and no file can be made beside them)")
         return
     why = "no folder given" if folder is None else f"the folder holds {format_bytes(size)} of weights"
     with _own_file(folder or default_folder(), budget) as path:
@@ -95,6 +120,15 @@ def _weights(folder: Path) -> tuple[Extent, ...]:
         return _extents(path for path in checkpoint_files(folder) if os.access(path, os.R_OK))
     except (InputFileError, OSError):
         return ()
+
+
+def _size(extents: Iterable[Extent]) -> int:
+    return sum(extent.size for extent in extents)
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether a file can be made in a folder, as far as its permissions and its mount tell."""
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _extents(files: Iterable[Path]) -> tuple[Extent, ...]:

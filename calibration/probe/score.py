@@ -17,6 +17,7 @@ __all__ = [
     "CHECKSUM",
     "KERNEL",
     "PLAIN_BUILD",
+    "PROCESSOR",
     "REFERENCE_SECONDS",
     "SCORE",
     "Batch",
@@ -27,6 +28,8 @@ __all__ = [
 
 KERNEL = "python_kernel"
 SCORE = "single_thread_score"
+PROCESSOR = "processor_score"
+"""Measured beside ``SCORE`` where the two differ: what an optimised build would have."""
 
 CHECKSUM = 250717113
 """Of one repetition of the kernel, in every Python."""
@@ -48,7 +51,8 @@ side there.
 
 PLAIN_BUILD = 1.37
 """Times as long as an optimised build a plain one takes (a shared library that was configured without ``--enable-optimizations``, as pyenv
-makes it on request): Python 3.11 on one machine. The score is that of the processor: this factor is taken out of it."""
+makes it on request): Python 3.11 on one machine. An engine that runs in such a build starts slower: its score holds the factor, that of the
+processor does not."""
 
 _MOST = 20
 _LEAST_TIMEOUT_S = 10.0
@@ -95,8 +99,11 @@ def run_kernel(python: Interpreter, budget: Budget) -> Batch:
     return Batch(times, problem, implementation, bool(data.get("plain")), answer.seconds)
 
 
-def judge_score(python: Interpreter, batches: Sequence[Batch]) -> Found:
+def judge_score(python: Interpreter, batches: Sequence[Batch], *, is_engines: bool) -> Found:
     """Seconds of the kernel and the score: the smallest CPU time of all repetitions in all batches.
+
+    is_engines: whether the engine runs in this Python. Then a plain build counts, because starts are as slow as that: ``single_thread_score`` is 1 / 1.37 of
+    ``processor_score``. Else nothing is known of the engine's build, and the score is the processor's.
 
     CPU time, so that waiting for a core does not count; the smallest, because whatever else happens on the machine (a busy sibling thread, shared
     caches, a lower clock) only lengthens a repetition: the median of a busy host says how busy it was. Batches at several moments, because such
@@ -109,14 +116,22 @@ def judge_score(python: Interpreter, batches: Sequence[Batch]) -> Found:
     moments = sum(bool(batch.times) for batch in batches)
     words = f"kernel.py under Python {python.shown_version} at {moments} moment{'s' if moments > 1 else ''}, CPU seconds of the quickest"
     against = "a plain build" if plain else "an optimised build"
-    score = score_of(min(times), python.version[:2], plain=plain)
+    processor = score_of(min(times), python.version[:2], plain=plain)
+    counts = plain and is_engines
     spread, took = spread_of(times), sum(batch.seconds for batch in batches)
-    measured = (
-        Measurement(KERNEL, min(times), "s", spread, len(times), None, words, took),
-        Measurement(SCORE, score, "1", spread, len(times), None, f"reference seconds of {against} / the above", 0.0),
-    )
+
+    def score(name: str, value: float, words: str) -> Measurement:
+        return Measurement(name, value, "1", spread, len(times), None, words, 0.0)
+
+    ratio = f"reference seconds of {against} / the above"
+    measured = [Measurement(KERNEL, min(times), "s", spread, len(times), None, words, took)]
+    if counts:
+        measured.append(score(PROCESSOR, processor, ratio))
+        measured.append(score(SCORE, processor / PLAIN_BUILD, "reference seconds of an optimised build / the same"))
+    else:
+        measured.append(score(SCORE, processor, ratio))
     implementation = next(batch.implementation for batch in batches if batch.times)
-    return Found(measured, tuple(_warnings(python, implementation, times, plain=plain)))
+    return Found(tuple(measured), tuple(_warnings(python, implementation, times, plain=plain, counts=counts)))
 
 
 def _times(data: Mapping[str, Any]) -> tuple[float, ...]:
@@ -127,16 +142,20 @@ def _times(data: Mapping[str, Any]) -> tuple[float, ...]:
     return times if times and min(times) > 0 else ()
 
 
-def _warnings(python: Interpreter, implementation: str, times: Sequence[float], *, plain: bool) -> Iterator[str]:
+def _warnings(
+    python: Interpreter, implementation: str, times: Sequence[float], *, plain: bool, counts: bool
+) -> Iterator[str]:
     if python.version[:2] not in REFERENCE_SECONDS:
         yield f"single-thread score: no reference for Python {python.shown_version}; that of the nearest version was taken"
     if implementation != "CPython":
         yield f"single-thread score: the reference is CPython's, this is {implementation}"
     if plain:
-        yield (
-            f"this Python is a plain build and takes about {PLAIN_BUILD:.2f} times as long as an optimised one; the score is the processor's, an "
-            "engine in it starts slower"
+        means = (
+            "an engine in it starts as much slower, and the score says so"
+            if counts
+            else "the score is the processor's; give the engine's Python (python=, --python), whose build counts"
         )
+        yield f"this Python is a plain build and takes about {PLAIN_BUILD:.2f} times as long as an optimised one: {means}"
     if median(times) > _BUSY * min(times):
         yield (
             f"single-thread score: the host was busy (median {median(times) / min(times):.2f} times the quickest), the score may be too low; "

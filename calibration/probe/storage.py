@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from calibration.page_cache import evict, may_be_seen, resident_fraction
 from calibration.probe.budget import Budget
 from calibration.probe.memory import available_memory
 from calibration.probe.readers import (
@@ -23,7 +25,6 @@ from calibration.probe.readers import (
 )
 from calibration.probe.results import Found, Measurement, spread_of
 from calibration.probe.sample import LEAST, Sample, default_folder, in_memory, sample_of
-from calibration.profiling.caches import evict, resident_fraction
 from startup_model.errors import StartupModelError
 from startup_model.units import format_bandwidth, format_bytes
 
@@ -50,8 +51,16 @@ class _Way(NamedTuple):
     name: str
     streams: int
     how: str
-    read: Callable[[Budget], Reading | None]
-    """None: it could not be done."""
+    read: Callable[[Budget], Reading | str]
+    """Words: why it could not be done."""
+
+
+class _Measured(NamedTuple):
+    """What the ways of one kind come to."""
+
+    found: Found
+    cut: tuple[str, ...] = ()
+    """Ways for which the time was up before three repetitions were read to their end."""
 
 
 def cold_name(streams: int) -> str:
@@ -77,16 +86,15 @@ def measure_storage(folder: Path | None, budget: Budget, say: Callable[[str], No
     say("storage: preparing")
     try:
         with sample_of(folder, budget.part(_WRITING_SHARE), least) as sample, memory_window() as window:
-            cold = _NO_DISK
+            cold = _Measured(_NO_DISK)
             if not in_memory(folder or default_folder()):
                 cold = _measured(_cold_ways(sample, size, window), sample, budget.part(_COLD_SHARE), say)
             hot = _measured(_hot_ways(sample, size, window, budget), sample, budget, say)
-            planned = min(size, sum(extent.size for extent in sample.extents))
     except (OSError, StartupModelError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         return Found((), (f"storage: not measured: {reason}",))
-    found = cold.joined(hot)
-    return found.joined(Found((), (*_cut_short(found, planned), *_suspicions(found))))
+    found = cold.found.joined(hot.found)
+    return found.joined(Found((), (*_cut_short((*cold.cut, *hot.cut)), *_suspicions(found))))
 
 
 _NO_DISK = Found(
@@ -94,9 +102,9 @@ _NO_DISK = Found(
 )
 
 
-def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[str], None]) -> Found:
+def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[str], None]) -> _Measured:
     """Repetitions of each way, one at least, as long as its share of the time lasts."""
-    found, warnings = [], []
+    found, warnings, cut = [], [], []
     for index, way in enumerate(ways):
         if way.streams > len(sample.extents):
             warnings.append(f"storage: {way.name}: too few bytes for {way.streams} readers at once, left out")
@@ -109,23 +117,28 @@ def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[s
         except OSError as error:
             warnings.append(f"storage: {way.name}: {error.strerror or error}, left out")
             continue
-        if not readings:
-            warnings.append(f"storage: {way.name}: the files stay in the page cache (in use?), left out")
+        if isinstance(readings, str):
+            warnings.append(f"storage: {way.name}: {readings}, left out")
             continue
+        if len(readings) < _REPETITIONS or any(reading.is_cut_short for reading in readings):
+            cut.append(way.name)
         rates = [reading.bandwidth for reading in readings]
         words = f"{way.streams} sequential reader{'s' if way.streams > 1 else ''}, {sample.words}, {way.how}"
         read = median(reading.size for reading in readings)
         taken = time.monotonic() - begin
         found.append(Measurement(way.name, median(rates), "B/s", spread_of(rates), len(rates), read, words, taken))
-    return Found(tuple(found), tuple(warnings))
+    return _Measured(Found(tuple(found), tuple(warnings)), tuple(cut))
 
 
-def _repeat(way: _Way, budget: Budget) -> list[Reading]:
+def _repeat(way: _Way, budget: Budget) -> list[Reading] | str:
+    """The readings, or why there are none."""
     readings: list[Reading] = []
     while len(readings) < _REPETITIONS and not (readings and budget.is_spent):
         reading = way.read(budget.part(1 / (_REPETITIONS - len(readings))))
-        if reading is None or reading.size == 0:
-            return []
+        if isinstance(reading, str):
+            return reading
+        if reading.size == 0:
+            return "nothing could be read"
         readings.append(reading)
     return readings
 
@@ -136,7 +149,8 @@ def _repeat(way: _Way, budget: Budget) -> list[Reading]:
 def _cold_ways(sample: Sample, size: int, window: memoryview) -> list[_Way]:
     """Past the page cache where the file system can do that, and one reader through it; else all of evicted files."""
     turns = sample.turns(size)
-    evicted = "through the page cache, evicted before (fadvise)"
+    seen = all(map(may_be_seen, {extent.path for extent in sample.extents}))
+    evicted = f"through the page cache, evicted before (fadvise{'' if seen else ', unchecked: files of another user'})"
     if not can_read_directly(sample.extents[0].path):
         return [_Way(cold_name(n), n, evicted, partial(_read_evicted, turns, n, window)) for n in STREAMS]
     direct = "past the page cache (O_DIRECT)"
@@ -149,34 +163,43 @@ def _hot_ways(sample: Sample, size: int, window: memoryview, budget: Budget) -> 
     extents = next(sample.turns(size))
     filled = read_streams(extents, 1, window, budget.part(0.5))
     how = f"from the page cache into memory (the same {format_bytes(filled.size)}, read before)"
-    kept = extents[: max(1, filled.size // EXTENT)]
-    return [_Way(hot_name(n), n, how, partial(_read_hot, kept, n, window)) for n in STREAMS if n <= len(kept)]
+    kept = _covered(extents, filled.size)
+    read = partial(_read_hot, kept, filled.planned, window)
+    return [_Way(hot_name(n), n, how, partial(read, n)) for n in STREAMS if n <= len(kept)]
+
+
+def _covered(extents: tuple[Extent, ...], size: int) -> tuple[Extent, ...]:
+    """The first pieces that ``size`` bytes hold whole; one at least."""
+    ends = accumulate(extent.size for extent in extents)
+    return extents[: max(1, sum(end <= size for end in ends))]
 
 
 def _read_direct(turns: _Turns, streams: int, window: memoryview, budget: Budget) -> Reading:
     return read_streams(next(turns), streams, window, budget, direct=True)
 
 
-def _read_evicted(turns: _Turns, streams: int, window: memoryview, budget: Budget) -> Reading | None:
-    """Of files that were taken out of the page cache first; None where they stay in it, or nobody can tell."""
+def _read_evicted(turns: _Turns, streams: int, window: memoryview, budget: Budget) -> Reading | str:
+    """Of files that were taken out of the page cache first; not where they are seen to stay in it."""
     extents = next(turns)
     files = sorted({extent.path for extent in extents})
     try:
         evict(files)
         held = resident_fraction(files)
-    except StartupModelError:
-        return None
-    return None if held is None or held > _STILL_RESIDENT else read_streams(extents, streams, window, budget)
-
-
-def _read_hot(extents: tuple[Extent, ...], streams: int, window: memoryview, budget: Budget) -> Reading:
+    except StartupModelError as error:
+        return str(error)
+    if held is not None and held > _STILL_RESIDENT:
+        return "the files stay in the page cache (in use?)"
     return read_streams(extents, streams, window, budget)
 
 
-def _cut_short(found: Found, planned: int) -> Iterator[str]:
-    """Which measurements ended before their three readings of ``planned`` bytes each."""
-    names = [m.name for m in found.measurements if m.repetitions < _REPETITIONS or (m.size_bytes or 0) < 0.9 * planned]
-    if names:
+def _read_hot(extents: tuple[Extent, ...], planned: int, window: memoryview, streams: int, budget: Budget) -> Reading:
+    """``planned``: bytes that were to be in the page cache."""
+    return read_streams(extents, streams, window, budget)._replace(planned=planned)
+
+
+def _cut_short(names: Iterable[str]) -> Iterator[str]:
+    """Which measurements ended before their three readings."""
+    if names := list(names):
         yield f"storage: the time was up before all was read, fewer bytes count: {', '.join(names)}; give more seconds"
 
 

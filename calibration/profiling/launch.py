@@ -2,65 +2,110 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from calibration.logs.secrets import is_secret, without_secrets
+from calibration.logs.secrets import HIDDEN
+from calibration.profiling.checkpoint import checkpoint_folder
+from calibration.profiling.command import PORT, shown_words, take_apart
+from calibration.profiling.environment import A_PATH
 from calibration.profiling.server import LOOPBACK, free_port, is_free
+from startup_model.config.command_line import EngineArgument, EngineWords, argument_fields, engine_words, read_words
 from startup_model.config.engine import EngineConfig
-from startup_model.errors import ConfigError, one_line
-from startup_model.files import is_folder
+from startup_model.config.engine_flags import Written, write_fields
+from startup_model.config.versions import parse_version
+from startup_model.errors import ConfigError
 
-__all__ = ["Launch", "checkpoint_folder", "command_of", "environment_that_matters", "launch_of"]
+__all__ = ["Launch", "launch_of"]
 
-PORT = "{port}"
-"""Stands in the command of an unknown program where its port belongs."""
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_MATTERS = (
-    "VLLM_", "SGLANG_", "CUDA_", "NCCL_", "TORCH", "HF_HUB_", "OMP_", "MKL_", "HIP_", "ROCR_", "ASCEND_", "PYTORCH_", "LD_PRELOAD", "TOKENIZERS_",
-)  # fmt: skip
-"""Beginnings of the variables that change how an engine starts."""
-_LONGEST_VALUE = 200
-_EAGER: Mapping[str, tuple[str, ...]] = {"vllm": ("--enforce-eager",), "sglang": ("--disable-cuda-graph",)}
-_DUMMY: Mapping[str, tuple[str, ...]] = {"vllm": ("--load-format", "dummy"), "sglang": ("--load-format", "dummy")}
+_ADDRESS_FLAGS = ("--host", "--port", "--uds")
+"""Flags that say where a server listens: that is chosen here."""
+_SETTINGS_FLAG = "--compilation-config"
+_TOGETHER = frozenset({"optimization_level", "capture_sizes", "cudagraph_mode"})
+"""Fields that stand in that flag; a second one replaces the first."""
+_LEVEL = re.compile(r"[0-3]")
 _WRAPPERS = frozenset({"sh", "bash", "dash", "zsh", "docker", "podman", "nerdctl", "kubectl", "ssh", "sudo", "srun"})
-_MODEL_FLAGS: Mapping[str, frozenset[str]] = {
-    "vllm": frozenset({"--model"}),
-    "sglang": frozenset({"--model-path", "--model"}),
-}
+"""Programs that start a server somewhere else, or as another one."""
 
 
 class Launch(NamedTuple):
-    """What is to be run."""
+    """A command that starts a server, and what can be said of it before it runs. Made by ``launch_of``."""
 
     words: tuple[str, ...]
-    """The program and its arguments, the port and variants still to be added."""
+    """The program and its arguments, as given: address and flags of variants are added by ``command``."""
     environment: Mapping[str, str]
-    """Variables that stood in front of the command."""
+    """Variables that stood in front of the command, or in the configuration; the server has those of this process as well."""
     engine: EngineConfig | None
-    """What the command says, where it starts an engine that is known."""
+    """What the command says; None where it starts no engine that is known here by its own words (a script may), or its flags cannot be read."""
     port: int | None
-    """The port that the command names."""
+    """The port that the command names; None: a free one is chosen."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """All variables that the server gets."""
+        return dict(os.environ) | dict(self.environment)
 
     def command(self, port: int, *, model: str | None = None, eager: bool = False, dummy: bool = False) -> list[str]:
-        """The words for one start."""
-        if self.engine is None:
-            return [word.replace(PORT, str(port)) for word in self.words]
-        name = self.engine.engine
-        words = list(self.words)
-        if model is not None:
-            words = _with_model(words, name, model)
-        words = _without(words, ("--port", "--host"))
-        extra = [*(_EAGER[name] if eager else ()), *(_DUMMY[name] if dummy else ())]
-        if dummy:
-            words = _without(words, ("--load-format",))
-        return [*words, *extra, "--host", LOOPBACK, "--port", str(port)]
+        """The words for one start.
+
+        port: where the server will listen. model: name or folder in the place of the command's own. eager: with the engine's flag for eager execution; dummy: with weights
+        that are made up. Raises ConfigError where the command takes no flags, or names no model to be replaced.
+        """
+        changes = {**({"enforce_eager": True} if eager else {}), **({"load_format": "dummy"} if dummy else {})}
+        changed = self.changed(**changes)
+        words = list(changed.words) if model is None else changed._with_model(model)
+        if _is_open(words):
+            return [word.replace(PORT, str(port)) for word in words]
+        parts = engine_words(words)
+        if parts is not None:
+            words = _without(words, [(item.begin, item.end) for flag in _ADDRESS_FLAGS for item in parts.of(flag)])
+        return _with_flags(words, ["--host", LOOPBACK, "--port", str(port)])
+
+    def changed(self, **fields: Any) -> Launch:
+        """The same command with other values of some fields of its EngineConfig: flags are added or taken out, variables are set.
+
+        Raises ConfigError where the command takes no flags, and for what no flag or variable of the engine says.
+        """
+        if not fields:
+            return self
+        parts = self._parts()
+        assert self.engine is not None  # noqa: S101  _parts has looked
+        engine = self.engine.replace(**fields)
+        wanted = {name: value for name, value in fields.items() if getattr(self.engine, name) != value}
+        settings = parts.of(_SETTINGS_FLAG)
+        for name in sorted(wanted.keys() & _TOGETHER):
+            if not all(_LEVEL.fullmatch(item.values[0]) for item in settings):
+                raise ConfigError(
+                    f"engine.{name}", wanted[name], f"{_SETTINGS_FLAG} holds more, a second one would replace it", "change it there"
+                )  # fmt: skip
+        written = _written(engine, wanted)
+        places = [place for item in parts.arguments if (place := _place_of(parts.engine, item, wanted)) is not None]
+        words = _with_flags(_without(self.words, places), written.words)
+        found = _launch(words, {**self.environment, **written.variables})
+        for name in sorted(wanted.keys() - written.silent):
+            if found.engine is None or getattr(found.engine, name) != wanted[name]:
+                raise ConfigError(
+                    f"engine.{name}", wanted[name], "it cannot be set in this command", "give one that says it"
+                )
+        environment = engine.environment if found.engine is None else found.engine.environment
+        return found._replace(engine=engine.replace(environment=environment))
+
+    def checkpoint(self, model: str | None = None) -> Path | None:
+        """The folder that the server reads the weights from; None when it is not on this host. model: in the place of the command's own.
+
+        The server's variables and its flags ``--download-dir`` and ``--revision`` say where it is; the revision is that of the command's own model.
+        """
+        own = self.engine.model if self.engine is not None else None
+        parts = engine_words(self.words)
+        folder, revision = (
+            (found[-1].values[0] if parts is not None and (found := parts.of(flag)) else None)
+            for flag in ("--download-dir", "--revision")
+        )
+        name = model or own
+        return checkpoint_folder(name, self.variables, download_dir=folder, revision=revision if name == own else None)
 
     def choose_port(self) -> int:
         """The port that the command names, when it is free, else a free one. Raises ConfigError for a taken one."""
@@ -74,242 +119,114 @@ class Launch(NamedTuple):
 
     def label(self) -> str:
         """The command as it may be shown: without values of secrets."""
-        shown = list(self.words)
-        for index, word in enumerate(shown[:-1]):
-            if word.startswith("-") and is_secret(word.lstrip("-"), shown[index + 1]):
-                shown[index + 1] = "***"
-        return one_line(without_secrets(shlex.join(shown)), 400)
+        return shown_words(self.words)
+
+    def _parts(self) -> EngineWords:
+        parts = engine_words(self.words) if self.engine is not None else None
+        if parts is None:
+            raise ConfigError(
+                "command", self.label(), "no flags can be added to it", "start vllm or sglang by its own words"
+            )
+        return parts
+
+    def _with_model(self, model: str) -> list[str]:
+        """The words for another model: it takes the place of the first word that names one."""
+        first, *others = self._parts().models() or (None,)
+        if first is None:
+            raise ConfigError(
+                "--model", model, "the command has no model to put it in the place of", "name one in the command"
+            )
+        flag, sign, _ = self.words[first.begin].partition("=")
+        named = [model] if not first.flag else [f"{flag}={model}"] if sign else [flag, model]
+        words = _without(self.words, [(item.begin, item.end) for item in others])
+        return [*words[: first.begin], *named, *words[first.end :]]
 
 
-def launch_of(command: str | Sequence[str] | EngineConfig) -> Launch:
+def launch_of(command: str | Sequence[str | os.PathLike[str]] | EngineConfig) -> Launch:
     """What a command line, its words, or a configuration asks to be run. Variables in front of the command are read; no shell is involved.
 
-    Raises ConfigError for an empty or unbalanced command, or an unknown program without ``{port}`` in its command.
+    An EngineConfig is started as ``EngineConfig.to_command`` writes it; its version says what is expected, the installed one is started. Raises ConfigError for what is no
+    command, is empty or unbalanced, says what no server does, or starts an unknown program without ``{port}`` among its words.
     """
     if isinstance(command, EngineConfig):
-        words: list[str] = command_of(command)
-    elif isinstance(command, str):
-        try:
-            words = shlex.split(command.replace("\\\n", " "))
-        except ValueError as error:
-            raise ConfigError(
-                "command", command, f"it cannot be split into words ({error})", "check its quotes"
-            ) from None
-    else:
-        words = [str(word) for word in command]
-    variables: dict[str, str] = {}
-    while words and (match := _ASSIGNMENT.fullmatch(words[0])) is not None:
-        variables[match.group(1)] = match.group(2)
-        words.pop(0)
-    if not words or any("\0" in word for word in words):
-        raise ConfigError("command", command, "there is no program in it", "give a command such as: vllm serve MODEL")
-    if Path(words[0]).name in _WRAPPERS and not any(PORT in word for word in words):
+        return _configured(command)
+    variables, words = take_apart(command)
+    if Path(words[0]).name in _WRAPPERS and not _is_open(words):
         raise ConfigError(
-            "command", one_line(shlex.join(words), 200), f"{words[0]} starts the server, its flags and its end are out of reach",
+            "command", shown_words(words), f"{words[0]} starts the server, its flags and its end are out of reach",
             f"give the server's own words, or write {PORT} where its port belongs",
         )  # fmt: skip
-    engine = _engine_of(words, variables)
-    port = _port_of(words)
-    if engine is None and not any(PORT in word for word in words):
+    return _launch(words, variables)
+
+
+def _configured(engine: EngineConfig) -> Launch:
+    if engine.model is None:
+        raise ConfigError("engine.model", "missing", "a server serves a model", "give EngineConfig(model=...)")
+    for name, value in engine.environment.items():
+        if A_PATH in value or HIDDEN in value:
+            raise ConfigError(f"engine.environment.{name}", value, "a record does not keep it", "give its value")
+    launch = launch_of(engine.to_command())
+    assert launch.engine is not None  # noqa: S101  to_command has read it back
+    return launch._replace(engine=launch.engine.replace(version=engine.version))
+
+
+def _launch(words: Sequence[str], variables: Mapping[str, str]) -> Launch:
+    is_open = _is_open(words)
+    try:
+        fields = read_words(words, variables) if engine_words(words) is not None else None
+        engine = None if fields is None else EngineConfig(**fields)
+    except ConfigError:
+        if not is_open:
+            raise
+        engine = None  # a script of its own, with variables of its own
+    if engine is None and not is_open:
         raise ConfigError(
-            "command", one_line(shlex.join(words), 200), "it starts no engine that is known here",
+            "command", shown_words(words), "it starts no engine that is known here",
             f"write {PORT} where the server's port belongs, or start vllm or sglang",
         )  # fmt: skip
-    return Launch(tuple(words), variables, engine, port)
-
-
-def _engine_of(words: Sequence[str], variables: Mapping[str, str]) -> EngineConfig | None:
-    head = [f"{name}={value}" for name, value in variables.items()]
-    text = (
-        shlex.join([*head, *words])
-        if not head
-        else f"{' '.join(f'{n}={shlex.quote(v)}' for n, v in variables.items())} {shlex.join(words)}"
-    )
-    try:
-        return EngineConfig.from_command(text)
-    except ConfigError as error:
-        if any(PORT in word for word in words) or "starts no engine" in error.problem:
-            return None
-        raise error from None
+    return Launch(tuple(words), dict(variables), engine, None if is_open else _port_of(words))
 
 
 def _port_of(words: Sequence[str]) -> int | None:
-    for index, word in enumerate(words):
-        value = (
-            word.partition("=")[2]
-            if word.startswith("--port=")
-            else words[index + 1]
-            if word == "--port" and index + 1 < len(words)
-            else None
-        )
-        if value is not None and value.isdigit() and 0 < int(value) < 65536:
-            return int(value)
-    return None
-
-
-def _without(words: Iterable[str], flags: tuple[str, ...]) -> list[str]:
-    """The words less some flags and their values."""
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in flags:
-            skip = True
-        elif not word.startswith(tuple(f"{flag}=" for flag in flags)):
-            kept.append(word)
-    return kept
-
-
-def _with_model(words: list[str], engine: str, model: str) -> list[str]:
-    """The same command for another model."""
-    for index, word in enumerate(words):
-        flag, sign, _ = word.partition("=")
-        if flag in _MODEL_FLAGS[engine]:
-            return (
-                [*words[:index], f"{flag}={model}", *words[index + 1 :]]
-                if sign
-                else [*words[: index + 1], model, *words[index + 2 :]]
-            )
-    if "serve" in words:
-        place = words.index("serve") + 1
-        return [*words[:place], model, *words[place + 1 :]]
-    raise ConfigError("--model", model, "the command has no model to put it in the place of", "name one in the command")
-
-
-def command_of(engine: EngineConfig) -> list[str]:
-    """The command line that starts an engine with a configuration: ``vllm serve MODEL ...`` or SGLang's launcher.
-
-    Raises ConfigError without a model, and for fields that no flag sets.
-    """
-    if engine.model is None:
-        raise ConfigError("engine.model", "missing", "a server serves a model", "give EngineConfig(model=...)")
-    is_vllm = engine.engine == "vllm"
-    words = (
-        ["vllm", "serve", engine.model]
-        if is_vllm
-        else ["python", "-m", "sglang.launch_server", "--model-path", engine.model]
-    )
-    flags = _VLLM if is_vllm else _SGLANG
-    for field in type(engine).model_fields:
-        value = getattr(engine, field)
-        if (
-            field in _NO_FLAGS
-            or value == type(engine).model_fields[field].default
-            or field not in engine.model_fields_set
-        ):
-            continue
-        if field not in flags:
-            raise ConfigError(
-                f"engine.{field}", value, f"no flag of {engine.engine} sets it", "give the command line itself"
-            )
-        words += _flag(flags[field], value)
-    return words
-
-
-_NO_FLAGS = frozenset(
-    {
-        "engine",
-        "version",
-        "generation",
-        "model",
-        "compile_cache",
-        "page_cache",
-        "environment",
-        "unused_flags",
-        "lazy_experts",
-        "offline",
-    }
-)
-_VLLM: Mapping[str, str] = {
-    "tp": "--tensor-parallel-size",
-    "pp": "--pipeline-parallel-size",
-    "dp": "--data-parallel-size",
-    "expert_parallel": "--enable-expert-parallel",
-    "dtype": "--dtype",
-    "quantization": "--quantization",
-    "kv_cache_dtype": "--kv-cache-dtype",
-    "load_format": "--load-format",
-    "gpu_memory_utilization": "--gpu-memory-utilization",
-    "max_model_len": "--max-model-len",
-    "max_num_batched_tokens": "--max-num-batched-tokens",
-    "max_num_seqs": "--max-num-seqs",
-    "block_size": "--block-size",
-    "num_gpu_blocks_override": "--num-gpu-blocks-override",
-    "enforce_eager": "--enforce-eager",
-    "chunked_prefill": "--enable-chunked-prefill",
-    "prefix_caching": "--enable-prefix-caching",
-    "capture_sizes": "--cudagraph-capture-sizes",
-    "max_capture_size": "--max-cudagraph-capture-size",
-    "optimization_level": "-O",
-}
-_SGLANG: Mapping[str, str] = {
-    "tp": "--tp-size",
-    "pp": "--pp-size",
-    "dp": "--dp-size",
-    "dtype": "--dtype",
-    "quantization": "--quantization",
-    "kv_cache_dtype": "--kv-cache-dtype",
-    "load_format": "--load-format",
-    "gpu_memory_utilization": "--mem-fraction-static",
-    "max_model_len": "--context-length",
-    "max_num_batched_tokens": "--chunked-prefill-size",
-    "max_num_seqs": "--max-running-requests",
-    "block_size": "--page-size",
-    "enforce_eager": "--disable-cuda-graph",
-    "max_capture_size": "--cuda-graph-max-bs",
-    "capture_sizes": "--cuda-graph-bs",
-    "torch_compile": "--enable-torch-compile",
-}
-
-
-def _flag(flag: str, value: object) -> list[str]:
-    if value is True:
-        return [flag]
-    if value is False:
-        return [f"--no-{flag.removeprefix('--')}"]
-    if isinstance(value, tuple):
-        return [flag, *(str(item) for item in value)]
-    if flag == "-O":
-        return [f"-O{value}"]
-    return [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
-
-
-def environment_that_matters(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that change how an engine starts, for the record: no secrets, and no paths of this machine."""
-    found = {}
-    for name, value in sorted(environment.items()):
-        if (
-            name.startswith(_MATTERS)
-            and not is_secret(name, value)
-            and len(value) <= _LONGEST_VALUE
-            and value.isprintable()
-        ):
-            found[name] = "(a path)" if os.sep in value else value
-    return found
-
-
-def checkpoint_folder(model: str | None) -> Path | None:
-    """The folder that holds a model's weights: the one named, or the snapshot in the hub's cache; None when it is not on this host."""
-    if not model:
+    parts = engine_words(words)
+    given = parts.of("--port") if parts is not None else ()
+    if not given:
         return None
-    if is_folder(Path(model)):
-        return Path(model)
-    home = (
-        os.environ.get("HF_HUB_CACHE")
-        or Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface") / "hub"
+    value = given[-1].values[0]
+    if not (value.isascii() and value.isdigit() and len(value) <= 5 and 0 < int(value) < 65536):
+        raise ConfigError("--port", value, "no port", "leave it out: a free port is chosen")
+    return int(value)
+
+
+def _is_open(words: Sequence[str]) -> bool:
+    """Whether the command says where its port belongs."""
+    return any(PORT in word for word in words)
+
+
+def _written(engine: EngineConfig, fields: Mapping[str, Any]) -> Written:
+    """Flags and variables for those of the fields that are not what the engine does by itself."""
+    defaults = EngineConfig(engine=engine.engine)
+    version = None if engine.version is None else parse_version(engine.version)
+    return write_fields(
+        engine.engine, {name: value for name, value in fields.items() if value != getattr(defaults, name)}, version
     )
-    snapshots = Path(home) / f"models--{model.replace('/', '--')}" / "snapshots"
-    try:
-        found = sorted((path for path in snapshots.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
-    except (OSError, ValueError):
-        return None
-    return found[-1] if found else None
 
 
-def program_of(words: Sequence[str]) -> str:
-    """The program, found on PATH. Raises ConfigError."""
-    found = shutil.which(words[0])
-    if found is None:
-        raise ConfigError("command", words[0], "no such program", "give its path, or install it")
-    return found
+def _place_of(engine: str, argument: EngineArgument, fields: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Where an argument stands that sets nothing but fields that are to change."""
+    found = argument_fields(engine, argument)
+    return (argument.begin, argument.end) if found and found.keys() <= fields.keys() else None
+
+
+def _without(words: Sequence[str], places: Sequence[tuple[int, int]]) -> list[str]:
+    """The words less those from a place to another."""
+    gone = {index for begin, end in places for index in range(begin, end)}
+    return [word for index, word in enumerate(words) if index not in gone]
+
+
+def _with_flags(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The words with flags at their end; before ``--``, behind which nothing is a flag."""
+    parts = engine_words(words)
+    begin = parts.position if parts is not None else 0
+    end = words.index("--", begin) if "--" in words[begin:] else len(words)
+    return [*words[:end], *flags, *words[end:]]

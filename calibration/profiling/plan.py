@@ -1,88 +1,68 @@
-"""Which starts to measure: a few that say what is wanted, in an order, with the time that they will take.
-
-A measured phase is linear in its coefficients: a start adds one row of factors for each of its terms. The fewest starts that identify all that a set of candidates can
-identify are found greedily: next comes the start that raises the rank of these rows most, the shorter one of equals, until none raises it.
-"""
+"""Plans: a few starts that say what is wanted, in an order, with the time that they will take."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
-import numpy as np
-
-from calibration.fit import part_of, start_inputs
-from calibration.profiling.launch import Launch, checkpoint_folder
-from calibration.profiling.starts import PageCache
-from startup_model.config.engine import EngineConfig
+from calibration.profiling.fewest import fewest_steps
+from calibration.profiling.launch import Launch
+from calibration.profiling.steps import (
+    Basis,
+    CompileCache,
+    Group,
+    PageCache,
+    Step,
+    TorchCompile,
+    engine_of,
+    expected_s,
+    keeps_graphs,
+    runs_torch_compile,
+)
 from startup_model.config.hardware import HardwareConfig
 from startup_model.config.model import ModelConfig
-from startup_model.errors import ConfigError, StartupModelError
-from startup_model.model import as_model, predict
-from startup_model.phases import AFTER_READY, BEFORE_ENGINE
-from startup_model.pipelines import find_pipeline, steps_of
-from startup_model.profile import Profile, select_reference
+from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
+from startup_model.profile import Profile
 
-__all__ = ["CompileCache", "Plan", "PlanKind", "Step", "compiles", "configuration", "make_plan"]
+__all__ = ["Plan", "PlanKind", "make_plan"]
 
 PlanKind = Literal["base", "differential", "quick", "full"]
-CompileCache = Literal["warm", "fresh"]
 _AROUND_S = 5.0
 """Seconds of a run that are no part of the start: the request, the end of the server, reading the checkpoint before it."""
-_TERMS_APART = frozenset({*BEFORE_ENGINE, *AFTER_READY})
-
-
-class Step(NamedTuple):
-    """One kind of start that is to be measured."""
-
-    name: str
-    model: str | None
-    """In the place of the command's own; None: that one."""
-    page_cache: PageCache
-    compile_cache: CompileCache
-    eager: bool = False
-    dummy: bool = False
-    repetition: int = 1
-
-    def key(self, launch: Launch) -> str:
-        """What tells steps apart when a plan goes on: the command, and all of the above."""
-        return f"{self.name} {hashlib.sha256(repr((launch.words, sorted(launch.environment.items()), *self)).encode()).hexdigest()[:12]}"
-
-    def words(self) -> str:
-        """The step in words."""
-        caches = [f"page cache {self.page_cache.replace('_', ' ')}"] if not self.dummy else []
-        caches += [f"compile cache {self.compile_cache}"] if not self.eager else []
-        return ", ".join(
-            [
-                self.name,
-                *([self.model] if self.model else []),
-                *caches,
-                *([f"repetition {self.repetition}"] if self.repetition > 1 else []),
-            ]
-        )
+_MOST_REPETITIONS = 100
+_MOST_MODELS = 1000
 
 
 class Plan(NamedTuple):
     """Steps in order, and what each is expected to take."""
 
     steps: tuple[Step, ...]
-    seconds: tuple[float, ...]
-    """Expected, with what is around a start and a compiling start before the first warm one."""
+    seconds: tuple[float | None, ...]
+    """Expected of the start of each step, with what is around it; None where nothing can be said."""
+    compiling_s: tuple[float | None, ...] = ()
+    """Of a start that comes before that of the step and is kept apart: 0.0 where none has to compile first."""
+    warm_up: bool = True
+    """Whether the first start of a session is kept apart, whatever it is: the files that it imports may come from storage."""
     warnings: tuple[str, ...] = ()
 
     @property
-    def total_s(self) -> float:
-        """Seconds that all of it will take."""
-        return sum(self.seconds)
+    def total_s(self) -> float | None:
+        """Seconds that all of it will take; None where nothing can be said."""
+        return self.remaining_s(())
 
+    def remaining_s(self, done: Collection[int]) -> float | None:
+        """Seconds that the steps will take that are not among ``done`` (places, from 0); None where nothing can be said."""
+        pending = [place for place in range(len(self.steps)) if place not in done]
+        known = [seconds for place in pending for seconds in self.starts_s(place, is_first=place == pending[0])]
+        return None if None in known else sum(seconds for seconds in known if seconds is not None)
 
-class _Candidate(NamedTuple):
-    step: Step
-    seconds: float
-    rows: Mapping[tuple[str, str], Mapping[str, float]]
-    """(term, variant) -> factor of each coefficient."""
+    def starts_s(self, place: int, *, is_first: bool) -> tuple[float | None, ...]:
+        """Expected seconds of the starts of a step: one, or one that is kept apart and another one."""
+        own = self.seconds[place]
+        compiling = self.compiling_s[place] if place < len(self.compiling_s) else 0.0
+        if compiling is None or compiling > 0:
+            return (compiling, own)
+        return (own, own) if is_first and self.warm_up else (own,)
 
 
 def make_plan(
@@ -94,148 +74,96 @@ def make_plan(
     repetitions: int = 1,
     page_cache: PageCache = "hot",
     compile_cache: CompileCache = "warm",
+    torch_compile: TorchCompile = "on",
+    warm_up: bool = True,
+    model: ModelConfig | None = None,
     prior: Profile | None = None,
 ) -> Plan:
     """The starts to measure.
 
-    kind: ``base``, the command as it is; ``differential``, also eager and with dummy weights; ``quick``, one warm start of each model, which is what
-    calibration needs at least; ``full``, the fewest starts that identify every coefficient that these models and states can tell apart. models: in the place
-    of the command's own. Raises ConfigError for counts out of range.
+    launch: the command; hardware: the node that it runs on. kind: ``base``, the command as it is; ``differential``, also eager and with dummy weights (what the
+    command does already is not started twice); ``quick``, one warm start of each model, which is what calibration needs at least; ``full``, the fewest starts that
+    identify every coefficient that these models and states can tell apart. models: names or folders in the place of the command's own. repetitions: starts of
+    each kind, 1 to 100. page_cache (hot, cold, as_is), compile_cache (warm, fresh), torch_compile (on, off): the state of the base, see ``Step``. warm_up:
+    whether the first start of a session is kept apart. model: what the command's model is, where its name is not known here. prior: the profile to expect times
+    by; None: the nearest reference. Raises ConfigError for a word that is none, counts out of range, and variants of a program that is not known here.
     """
-    if not 1 <= repetitions <= 100:
-        raise ConfigError("repetitions", repetitions, "it should be from 1 to 100", "3 is plenty")
-    if (models or kind != "base") and launch.engine is None:
+    _check(kind, models, repetitions, page_cache, compile_cache, torch_compile, warm_up)
+    is_plain = not models and kind == "base" and torch_compile == "on"
+    if launch.engine is None and not is_plain:
         raise ConfigError(
-            "plan", kind, "flags can only be added to the command of a known engine", "start vllm or sglang"
-        )
+            "command", launch.label(), "flags can only be added to the command of a known engine", "start vllm or sglang, or choose --plan base"
+        )  # fmt: skip
     named: tuple[str | None, ...] = tuple(dict.fromkeys(models)) or (None,)
-    base = [Step("base", model, page_cache, compile_cache) for model in named]
+    base = [Step(name, page_cache, compile_cache, torch_compile=torch_compile) for name in named]
+    basis = Basis(launch, hardware, model, prior)
     warnings: list[str] = []
+    steps = base
     if kind == "differential":
-        variants = [("base", False, False), ("eager", True, False), ("dummy", False, True)]
-        steps = [
-            Step(name, model, page_cache, compile_cache, eager, dummy)
-            for model in named
-            for name, eager, dummy in variants
-        ]
+        steps = _differential(launch, base)
     elif kind == "full":
-        steps, warnings = _fewest(launch, hardware, named, base, prior)
-    else:
-        steps = base
-    repeated = [step._replace(repetition=count) for step in steps for count in range(1, repetitions + 1)]
-    seconds, primed = [], set[tuple[str | None, bool]]()
-    for step in repeated:
-        needs = (
-            step.compile_cache == "warm" and (step.model, step.eager) not in primed and compiles(launch, hardware, step)
-        )
-        primed.add((step.model, step.eager))
-        starts = [step, *([step._replace(compile_cache="fresh")] if needs else [])]
-        seconds.append(sum(_expected(launch, hardware, start, prior) for start in starts))
-    return Plan(tuple(repeated), tuple(seconds), tuple(warnings))
-
-
-def configuration(launch: Launch, step: Step) -> tuple[ModelConfig, EngineConfig]:
-    """The model and the engine of a step. Raises StartupModelError when one of them is not known here."""
-    if launch.engine is None:
-        raise ConfigError("command", launch.label(), "it starts no engine that is known here", "give model and engine")
-    name = step.model or launch.engine.model
-    if name is None:
-        raise ConfigError("command", launch.label(), "it names no model", "name one")
-    folder = checkpoint_folder(name)
-    engine = launch.engine.replace(
-        page_cache="unknown" if step.page_cache == "as_is" else step.page_cache,
-        compile_cache="cold" if step.compile_cache == "fresh" else "warm",
-        **({"enforce_eager": True} if step.eager else {}),
-        **({"load_format": "dummy"} if step.dummy else {}),
-    )
-    return as_model(str(folder) if folder is not None else name), engine
-
-
-def compiles(launch: Launch, hardware: HardwareConfig, step: Step) -> bool:
-    """Whether a start of a step runs torch.compile; True where nothing can be said."""
-    try:
-        model, engine = configuration(launch, step)
-        return engine.resolve(model, hardware).compiles
-    except StartupModelError:
-        return True
-
-
-def _expected(launch: Launch, hardware: HardwareConfig, step: Step, prior: Profile | None) -> float:
-    """Seconds of one start of a step with what is around it; a minute where nothing can be said."""
-    try:
-        model, engine = configuration(launch, step)
-        return predict(model, hardware, engine, profile=prior).total_s + _AROUND_S
-    except StartupModelError:
-        return 60.0
-
-
-def _fewest(
-    launch: Launch, hardware: HardwareConfig, models: Sequence[str | None], base: Sequence[Step], prior: Profile | None
-) -> tuple[list[Step], list[str]]:
-    """The base starts, and those that have to be added to identify what all candidates together would."""
-    candidates = []
-    for model, (page, compile_cache), (eager, dummy) in product(
-        models, product(("hot", "cold"), ("warm", "fresh")), ((False, False), (True, False), (False, True))
-    ):
-        name = "eager" if eager else "dummy" if dummy else "base"
-        parts = [name, *(["storage"] if page == "cold" else []), *(["compiling"] if compile_cache == "fresh" else [])]
-        if (dummy and page == "cold") or (eager and compile_cache == "fresh"):
-            continue  # nothing is read, nothing is compiled
-        step = Step(" ".join(parts), model, page, compile_cache, eager, dummy)  # type: ignore[arg-type]
         try:
-            candidates.append(
-                _Candidate(step, _expected(launch, hardware, step, prior), _rows(launch, hardware, step, prior))
-            )
-        except StartupModelError:
-            continue
-    if not candidates:
-        return list(base), [
-            "the model is not known here: what a start would tell cannot be worked out, only the base is measured"
-        ]
-    chosen = [candidate for candidate in candidates if any(candidate.step == step for step in base)]
-    rest = [candidate for candidate in candidates if candidate not in chosen]
-    while rest:
-        before = _rank(chosen)
-        gains = [
-            (_rank([*chosen, candidate]) - before, -candidate.seconds, -index) for index, candidate in enumerate(rest)
-        ]
-        best = max(gains)
-        if best[0] <= 0:
-            break
-        chosen.append(rest.pop(-best[2]))
-    return [candidate.step for candidate in chosen], []
+            steps = list(fewest_steps(base, basis))
+        except StartupModelError as error:
+            warnings.append(f"only the base is measured, what other starts would tell cannot be worked out: {error}")
+    repeated = tuple(step._replace(repetition=count) for step in steps for count in range(1, repetitions + 1))
+    seconds = tuple(_seconds(basis, step, warnings) for step in repeated)
+    return Plan(repeated, seconds, tuple(_compiling(basis, repeated)), warm_up, tuple(dict.fromkeys(warnings)))
 
 
-def _rows(
-    launch: Launch, hardware: HardwareConfig, step: Step, prior: Profile | None
-) -> dict[tuple[str, str], dict[str, float]]:
-    """What a start tells: for each of its terms the factor of each coefficient."""
-    model, engine = configuration(launch, step)
-    resolved = engine.resolve(model, hardware)
-    known = prior or select_reference(engine.engine, resolved.generation, resolved.version, hardware).profile
-    found = start_inputs(model, hardware, engine, known.host.numbers)
-    rows: dict[tuple[str, str], dict[str, float]] = {}
-    for item in steps_of(find_pipeline(resolved.generation, resolved.version)):
-        if item.phase not in _TERMS_APART and item.phase not in found.skipped:
-            term, variant, factors = part_of(item.term, known, found, 1.0)
-            row = rows.setdefault((term, variant), {})
-            for name, factor in factors:
-                row[name] = row.get(name, 0.0) + factor
-    return rows
-
-
-def _rank(candidates: Iterable[_Candidate]) -> int:
-    """How many coefficients the starts tell apart, term by term."""
-    tables: dict[tuple[str, str], list[Mapping[str, float]]] = {}
-    for candidate in candidates:
-        for key, row in candidate.rows.items():
-            tables.setdefault(key, []).append(row)
-    total = 0
-    for rows in tables.values():
-        names = sorted({name for row in rows for name in row})
-        matrix = np.array([[row.get(name, 0.0) for name in names] for row in rows])
-        largest = np.abs(matrix).max(axis=0, initial=0.0)
-        total += (
-            int(np.linalg.matrix_rank(matrix / np.where(largest > 0, largest, 1.0), tol=1e-3)) if matrix.size else 0
+def _check(
+    kind: object, models: Any, repetitions: object, page_cache: object, compile_cache: object, torch_compile: object, warm_up: object
+) -> None:  # fmt: skip
+    _check_word("plan", kind, get_args(PlanKind))
+    _check_word("page_cache", page_cache, get_args(PageCache))
+    _check_word("compile_cache", compile_cache, get_args(CompileCache))
+    _check_word("torch_compile", torch_compile, get_args(TorchCompile))
+    if isinstance(repetitions, bool) or not isinstance(repetitions, int) or not 1 <= repetitions <= _MOST_REPETITIONS:
+        raise ConfigError(
+            "repetitions", repetitions, f"it should be a whole number from 1 to {_MOST_REPETITIONS}", "3 is plenty"
         )
-    return total
+    if isinstance(models, str) or not isinstance(models, Sequence) or len(models) > _MOST_MODELS:
+        raise ConfigError("models", models, f"it should be a list of up to {_MOST_MODELS} names", "give ['NAME', ...]")
+    for name in models:
+        if not isinstance(name, str) or not name.strip() or "\0" in name or name.startswith("-"):
+            raise ConfigError("models", name, "it is no name of a model", "give names or folders")
+    if not isinstance(warm_up, bool):
+        raise ConfigError("warm_up", warm_up, "it should be True or False", "leave it out")
+
+
+def _check_word(field: str, value: object, known: Sequence[str]) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(field, value, "it should be a word", f"give {', '.join(known)}")
+    if value not in known:
+        raise UnknownNameError(field, value, known)
+
+
+def _differential(launch: Launch, base: Sequence[Step]) -> list[Step]:
+    """Base, eager and dummy weights of each model, without those that would start the same engine as one before."""
+    found: dict[tuple[str | None, object], Step] = {}
+    for step in base:
+        for variant in (step, step._replace(eager=True), step._replace(dummy=True)):
+            found.setdefault((variant.model, engine_of(launch, variant)), variant)
+    return list(found.values())
+
+
+def _seconds(basis: Basis, step: Step, warnings: list[str]) -> float | None:
+    """Seconds of one start of a step with what is around it; None, and a warning, where nothing can be said."""
+    try:
+        return expected_s(basis, step) + _AROUND_S
+    except StartupModelError as error:
+        warnings.append(f"how long a start takes cannot be said: {error}")
+        return None
+
+
+def _compiling(basis: Basis, steps: Sequence[Step]) -> Iterator[float | None]:
+    """Seconds of the start that has to compile before the first warm one of a group; 0.0 where none has to."""
+    filled: set[Group] = set()
+    for step in steps:
+        is_first = step.group not in filled
+        filled.add(step.group)
+        needs_graphs = step.compile_cache == "warm" and keeps_graphs(basis.launch)
+        if is_first and needs_graphs and runs_torch_compile(basis, step):
+            yield _seconds(basis, step._replace(compile_cache="fresh"), [])
+        else:
+            yield 0.0

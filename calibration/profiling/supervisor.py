@@ -1,56 +1,114 @@
-"""The process between a profiler and the server that it measures: when the profiler is gone, for whatever reason, so is the server.
+"""The processes between a profiler and the server that it measures: when the profiler is gone, for whatever reason, so is the server.
 
-Run as a program (standard library only), it holds the reading end of a pipe of which the profiler holds the other. The pipe closes when the profiler ends,
-also by SIGKILL: no signal handler and no polling is needed to notice. On Linux all descendants of the server become children of this process when their
-parents end (PR_SET_CHILD_SUBREAPER), whatever sessions and groups they have made for themselves, so that none is missed; and the server is killed with
-this process (PR_SET_PDEATHSIG), should that be killed itself. Elsewhere the process group of the server is what is known of it.
+Run as a program (standard library only), it becomes two: a watcher, and its child, the supervisor, which starts the server. Both hold the reading end of a pipe of which
+the profiler holds the other. The pipe closes when the profiler ends, also by SIGKILL: no signal handler is needed to notice. On Linux all descendants of the server
+become children of the supervisor when their parents end, or of the watcher should the supervisor be killed (PR_SET_CHILD_SUBREAPER), whatever sessions, groups, names and
+environments they have made for themselves, so that none is missed. Any two of profiler, watcher and supervisor may be killed at the same instant: the third ends the server.
+It knows its processes by their descent; the profiler knows them by a mark, the hard limit on the time that a realtime process may run (RLIMIT_RTTIME). It is inherited over
+everything that a process may do to itself, and means nothing to a process that is not scheduled in real time.
 
-    python supervisor.py LIFELINE REPORT GRACE COMMAND...
+Not covered: all three killed at the same instant (the kernel then kills the first process of the server, PR_SET_PDEATHSIG, but not its workers); what the server has had started
+by somebody else (containers, services of systemd); processes that the kernel cannot end, in a driver say, which are given up after half a minute. Without Linux, only the process
+group of the server is known, and only to the supervisor.
 
-LIFELINE, REPORT: numbers of open pipes, to read and to write. GRACE: seconds between SIGTERM and SIGKILL. A byte in LIFELINE, or its end, stops the server.
-REPORT gets one JSON object a line: ``{"pid": ..., "started": ...}`` (by the monotonic clock) or ``{"error": ...}``, then ``{"exit": ...}`` (negative: a signal), then ``{"killed": ...}``,
-the processes that had to be killed, and its end once no process is left.
+    python supervisor.py < ORDERS
+
+ORDERS: the fields of ``Orders`` in JSON. They come as a file so that neither a secret in the command nor its name, by which somebody may look for processes to kill, stands among the
+arguments of this program. A byte in the lifeline stops the server, ``STOP`` with the grace for SIGTERM, ``KILL`` at once; its end is taken for the death of the profiler, and leaves a
+grace of five seconds at most. The report gets one JSON object a line: ``{"pid": ..., "started": ...}`` (by the monotonic clock) or ``{"error": ...}``, then ``{"exit": ...}`` (negative: a
+signal), then ``{"killed": ...}``, the processes that had to be killed, and its end once no process is left.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import enum
 import json
+import math
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["descendants", "main"]
+__all__ = ["KILL", "KILLING_S", "STOP", "Orders", "descendants", "main", "processes"]
 
+STOP, KILL = b"s", b"k"
+"""What the profiler writes into the lifeline."""
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+_NAME, _TITLE = b"server-watch", b"supervisor of a measured server"
 _TICK_S = 0.05
-_MOST_ROUNDS = 200
-"""Rounds of killing, a tick apart: processes that the kernel cannot end (in a driver, say) are given up after ten seconds."""
+_QUICK_LOOKS = 200
+KILLING_S = 30.0
+"""Seconds of killing after which what still lives is given up."""
+_ABANDONED_GRACE_S = 5.0
+"""Seconds between SIGTERM and SIGKILL when nobody waits for the server to end in its own way."""
+_PATIENCE_S = 3.0
+"""Seconds that the watcher adds to what the supervisor may need, before it takes it for hung."""
+_NOT_STARTED = 127
+
+
+class Orders(NamedTuple):
+    """What this program is to do."""
+
+    command: list[str]
+    """Words of the server's command; each character is a byte, as the kernel gets it."""
+    profiler: int
+    """Its process."""
+    lifeline: int
+    """Number of an open pipe, to read."""
+    report: int
+    """Number of an open pipe, to write."""
+    grace_s: float
+    """Seconds between SIGTERM and SIGKILL."""
+    mark: int = 0
+    """The limit by which processes of the server are known; 0: none."""
+    temporary: str | None = None
+    """A folder to remove, once no process is left, if the profiler has died by then."""
+
+
+class _Wish(enum.IntEnum):
+    """What is wanted of the server, the most urgent last."""
+
+    RUN = 0
+    STOP = 1
+    ABANDON = 2
+    KILL = 3
+
+
+_WISHES = {STOP[0]: _Wish.STOP, KILL[0]: _Wish.KILL}
+
+
+# --- processes ----------------------------------------------------------------------------------------------------------
 
 
 def descendants(root: int) -> list[int]:
     """All processes below ``root``, by the parents that /proc gives; empty where there is no /proc."""
     children: dict[int, list[int]] = {}
-    for pid, parent in _processes():
+    dead = set()
+    for pid, parent, lives in processes():
         children.setdefault(parent, []).append(pid)
+        if not lives:
+            dead.add(pid)
     found: list[int] = []
     pending = list(children.get(root, ()))
     while pending:
         pid = pending.pop()
-        found.append(pid)
+        if pid not in dead:
+            found.append(pid)
         pending += children.get(pid, ())
     return found
 
 
-def _processes() -> Iterator[tuple[int, int]]:
-    """Process and parent of all that live; those that have ended and wait to be reaped are left out."""
+def processes() -> Iterator[tuple[int, int, bool]]:
+    """All processes, their parents, and whether they live: what has ended and waits to be reaped does not, unless threads of it go on."""
     try:
         names = os.listdir("/proc")  # noqa: PTH208  names are enough
     except OSError:
@@ -59,19 +117,131 @@ def _processes() -> Iterator[tuple[int, int]]:
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 # The name of the program stands in brackets and may hold anything.
-                state, parent = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()[:2]
-                if state not in (b"Z", b"X"):
-                    yield int(name), int(parent)
+                fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+                yield int(name), int(fields[1]), fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
 
 
-def _prctl(option: int, value: int) -> None:
+class _Child:
+    """A child of this process, which looks after it and all that it inherits from it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.status: int | None = None
+        """Of its end, negative for a signal; None while it lives."""
+
+    def reap(self) -> bool:
+        """Take leave of all children that have ended; whether any is left. On Linux, where orphans become children of this process, none means that nothing is left at all."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self.pid:
+                self.status = os.waitstatus_to_exitcode(status)
+
+    def kill_all(self) -> int:
+        """SIGKILL until nothing is left, since what is killed may have forked a moment before; how many were there at first."""
+        first = None
+        sent: set[int] = set()
+        rest = _TICK_S / 16
+        end = time.monotonic() + KILLING_S
+        while True:
+            found = descendants(os.getpid()) or ([self.pid] if self.status is None else [])
+            first = len(found) if first is None else first
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            are_new = not sent.issuperset(found)
+            sent |= _kill(found)
+            for _ in range(_QUICK_LOOKS if are_new else 0):
+                # What forks and ends faster than one can look at all processes is a child of this one.
+                self.reap()
+                sent |= _kill(pid for pid in _children() if pid not in sent)
+            if not self.reap() or time.monotonic() >= end:
+                return first
+            time.sleep(rest)
+            rest = min(2 * rest, _TICK_S)
+
+
+def _children() -> list[int]:
+    """Children of this process, quickly; none where the kernel has no list of them."""
+    pid = os.getpid()
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()]
+    return []
+
+
+def _kill(pids: Iterable[int]) -> set[int]:
+    """SIGKILL to all of them."""
+    sent = set(pids)
+    for pid in sent:
+        _send(pid, signal.SIGKILL)
+    return sent
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _prctl(option: int, value: int | bytes) -> None:
     """A property of this process, where the platform knows it."""
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _start(command: list[str]) -> subprocess.Popen[bytes]:
+def _rename() -> None:
+    """Take another name than the program's: who kills whatever is called python, or stands in a folder of this name, means the profiler and the server."""
+    _prctl(_PR_SET_NAME, _NAME)
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        begin, end = int(fields[45]), int(fields[46])  # arg_start, arg_end (proc_pid_stat(5))
+        with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+            memory.seek(begin)
+            memory.write(_TITLE[: end - begin - 1].ljust(end - begin, b"\0"))
+
+
+def _wear(mark: int) -> None:
+    """Mark this process, and with it all that will come of it."""
+    if mark and sys.platform.startswith("linux"):
+        import resource
+
+        with contextlib.suppress(OSError, ValueError):
+            soft = resource.getrlimit(resource.RLIMIT_RTTIME)[0]
+            soft = mark if soft == resource.RLIM_INFINITY else min(soft, mark)
+            resource.setrlimit(resource.RLIMIT_RTTIME, (soft, mark))
+
+
+# --- the supervisor -----------------------------------------------------------------------------------------------------
+
+
+class _Wishes:
+    """Hears what is wanted of the server: by the lifeline, and by the tether, which closes when the watcher ends or has missed the profiler."""
+
+    def __init__(self, lifeline: int, tether: int) -> None:
+        self._poll = select.poll()
+        self._open = {lifeline, tether}
+        for descriptor in self._open:
+            self._poll.register(descriptor, select.POLLIN)
+
+    def heard(self, timeout_s: float) -> _Wish:
+        """The most urgent of what comes within the time."""
+        if not self._open:
+            time.sleep(timeout_s)
+        found = _Wish.RUN
+        for descriptor, _ in self._poll.poll(timeout_s * 1e3) if self._open else ():
+            data = os.read(descriptor, 64)
+            found = max([found, *(_WISHES.get(byte, _Wish.RUN) for byte in data)])
+            if not data:
+                self._poll.unregister(descriptor)
+                self._open.discard(descriptor)
+                found = max(found, _Wish.ABANDON)
+        return found
+
+
+def _start(command: list[bytes]) -> subprocess.Popen[bytes]:
     """The server in a session of its own, which gets signals of no terminal and dies with this process."""
     supervisor = os.getpid()
 
@@ -88,95 +258,116 @@ def _start(command: list[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def _send(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def _left(server: subprocess.Popen[bytes]) -> list[int]:
-    """Processes of the server that still live."""
-    found = descendants(os.getpid())
-    if not found and server.poll() is None:
-        found = [server.pid]
-    return found
-
-
-def _kill_all(server: subprocess.Popen[bytes]) -> int:
-    """SIGKILL until nothing is left, since what is killed may have forked a moment before; how many were there at first."""
-    first = None
-    for _ in range(_MOST_ROUNDS):
-        found = _left(server)
-        first = len(found) if first is None else first
-        if not found:
-            break
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(server.pid, signal.SIGKILL)
-        for pid in found:
-            _send(pid, signal.SIGKILL)
-        _reap(server)
-        time.sleep(_TICK_S)
-    return first or 0
-
-
-def _reap(server: subprocess.Popen[bytes]) -> None:
-    """Take leave of adopted children that have ended; the status of the server itself is left to ``poll``."""
-    if not hasattr(os, "waitid"):
-        return
-    with contextlib.suppress(ChildProcessError):
-        while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            if found.si_pid == server.pid and server.poll() is None:
-                break
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(found.si_pid, os.WNOHANG)
-
-
-def _stop(server: subprocess.Popen[bytes], grace: float) -> None:
-    """SIGTERM as an operator would send it, then time to end by itself."""
-    if server.poll() is None:
-        _send(server.pid, signal.SIGTERM)
-    end = time.monotonic() + grace
-    while time.monotonic() < end and _left(server):
-        _reap(server)
-        time.sleep(_TICK_S)
-
-
-def main(arguments: list[str]) -> int:
-    """Run the server until it ends or the lifeline does; leave no process behind."""
-    profiler = os.getppid()
-    lifeline, report, grace = int(arguments[0]), int(arguments[1]), float(arguments[2])
-    os.set_inheritable(lifeline, False)
-    os.set_inheritable(report, False)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # The end of the lifeline says when to stop. To ignore a signal would be passed on to the server, a handler is not.
-        signal.signal(number, lambda *_: None)
-
-    def tell(**fields: object) -> None:
-        with contextlib.suppress(OSError):  # the profiler may be gone
-            os.write(report, (json.dumps(fields) + "\n").encode())
-
+def _supervise(orders: Orders, tether: int, tell: Callable[..., None]) -> int:
+    """Run the server until it ends or is to be stopped; leave no process behind."""
     started = time.monotonic()
     try:
-        server = _start(arguments[3:])
+        server = _start([word.encode("latin-1") for word in orders.command])
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         tell(error=getattr(error, "strerror", None) or str(error))
-        return 127
+        return _NOT_STARTED
     tell(pid=server.pid, started=started)
-    while server.poll() is None:
-        # A copy of the other end may live on in a process that the profiler has forked: its death shows in the parent, too.
-        if select.select([lifeline], [], [], _TICK_S)[0] or os.getppid() != profiler:
-            _stop(server, grace)
-            break
-        _reap(server)
-    ended = server.poll()
-    if ended is not None:
-        tell(exit=ended)
-    killed = _kill_all(server)
-    if ended is None:
-        tell(exit=server.wait())
+    child = _Child(server.pid)
+    _wait(child, orders, _Wishes(orders.lifeline, tether))
+    if has_ended := child.status is not None:
+        tell(exit=child.status)
+    killed = child.kill_all()
+    server.returncode = child.status  # it has been waited for
+    if not has_ended and child.status is not None:
+        tell(exit=child.status)
     tell(killed=killed)
+    if _is_hung_up(orders.lifeline):
+        _remove(orders.temporary)
     return 0
 
 
+def _wait(child: _Child, orders: Orders, wishes: _Wishes) -> None:
+    """Until the first process of the server has ended by itself; or, once it is to stop, until nothing is left or the grace is over. It gets SIGTERM as an operator would send it."""
+    graces = {
+        _Wish.STOP: orders.grace_s,
+        _Wish.ABANDON: min(orders.grace_s, _ABANDONED_GRACE_S),
+        _Wish.KILL: 0.0,
+    }
+    wish, end = _Wish.RUN, math.inf
+    while child.reap() and time.monotonic() < end and (wish != _Wish.RUN or child.status is None):
+        heard = wishes.heard(_TICK_S)
+        if heard > wish:
+            if wish == _Wish.RUN and child.status is None:
+                _send(child.pid, signal.SIGTERM)
+            wish, end = heard, min(end, time.monotonic() + graces[heard])
+
+
+def _is_hung_up(pipe: int) -> bool:
+    """Whether nobody holds the writing end."""
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return bool(poll.poll(0))
+
+
+def _remove(folder: str | None) -> None:
+    if folder is not None:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- the watcher --------------------------------------------------------------------------------------------------------
+
+
+def _watch(supervisor: _Child, tether: int, orders: Orders, tell: Callable[..., None]) -> int:
+    """Wait for the supervisor; do its work should it be killed, and kill it should it hang when the profiler is gone."""
+
+    def is_abandoned() -> bool:
+        # A copy of the lifeline may live on in a process that the profiler has forked: its death shows in the parent, too.
+        return _is_hung_up(orders.lifeline) or os.getppid() != orders.profiler
+
+    end = math.inf
+    while supervisor.reap() and supervisor.status is None:
+        if end == math.inf and is_abandoned():
+            os.close(tether)
+            end = time.monotonic() + min(orders.grace_s, _ABANDONED_GRACE_S) + KILLING_S + _PATIENCE_S
+        if time.monotonic() > end:
+            _send(supervisor.pid, signal.SIGKILL)
+        time.sleep(_TICK_S)
+    if supervisor.status not in (0, _NOT_STARTED):
+        tell(killed=supervisor.kill_all())
+    if is_abandoned():
+        _remove(orders.temporary)
+    return supervisor.status or 0
+
+
+def main() -> int:
+    """Carry out the orders on standard input."""
+    orders = Orders(**json.load(sys.stdin))
+    os.set_inheritable(orders.lifeline, False)
+    os.set_inheritable(orders.report, False)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # The lifeline says when to stop. To ignore or to block a signal would be passed on to the server, a handler is not.
+        signal.signal(number, lambda *_: None)
+    _rename()
+    _wear(orders.mark)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+    def tell(**fields: object) -> None:
+        with contextlib.suppress(OSError):  # the profiler may be gone
+            os.write(orders.report, (json.dumps(fields) + "\n").encode())
+
+    tether, held = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        tell(error=error.strerror or str(error))
+        return _NOT_STARTED
+    if pid:
+        os.close(tether)
+        return _watch(_Child(pid), held, orders, tell)
+    os.close(held)
+    os.setsid()  # a signal to the group of the watcher is none to this process
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    return _supervise(orders, tether, tell)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

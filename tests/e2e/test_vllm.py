@@ -1,9 +1,16 @@
-"""End to end on a real engine: profile three small models, calibrate this host, predict what was not profiled. Run by hand or by ``.ci/run``:
+"""End to end on a real engine: profile three small models, calibrate this host, predict what was not profiled. Run by hand or by ``.ci/run``; without ``-s`` pytest keeps the
+table of predictions and measurements to itself:
 
-    python -m pytest -m vllm tests/e2e
+    python -m pytest -m vllm tests/e2e -s
 
 The engine is vLLM's build for processors. It goes into a virtual environment of its own under ``STARTUP_MODEL_E2E`` (default: ``.e2e`` in the checkout), which is kept for the
-next time. ``STARTUP_MODEL_E2E_SECONDS`` says how long all may take: what does not fit is skipped, with the reason. Accuracy is only judged on a host that is quiet: the scatter of the bootstrap, the same work in every start, is measured along the way.
+next time. ``STARTUP_MODEL_E2E_SECONDS`` says how long all may take: what does not fit is skipped, with the reason; all of it takes 15 to 25 minutes of two cores.
+
+What is judged: a start of a model this small spends two fifths to nine tenths of its time importing the engine, the same work in every start, and on a shared or virtual machine that work scatters
+by 5 to 12 %, more than the 5 % (8 % for other flags and for two ranks) that predictions are held to. So two comparisons are printed. *Raw*: predicted against measured wall time; it must keep
+the limits where the imports scatter by no more than 2 %, and is only printed elsewhere. *Steadied*: on both sides the imports take what they take in the median of all starts; it must keep the limits
+wherever they scatter by less than 5 % (beyond, a miss is a skip with its reason), but it says less: that the phases which depend on the model and the flags are right, in per cent of the whole start. What is measured is the median of up to three starts, as far as the time
+allows; the models that the calibration knows are each started once (after the start that compiles). The very first start reads the engine from the disk and counts nowhere.
 """
 
 from __future__ import annotations
@@ -11,7 +18,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -19,11 +25,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from judging import QUIET, RESTLESS, judge, scatter
 
 from calibration import calibrate, profile_server
 from calibration.profiling.starts import Limits
 from calibration.records import RunRecord
-from startup_model import Profile, predict
+from startup_model import Profile
 
 pytestmark = pytest.mark.vllm
 
@@ -39,11 +46,14 @@ PROFILED = ("2x256", "6x384", "12x256")
 UNSEEN = ("4x256", "8x256")
 """Layers x hidden size."""
 LIMITS = Limits(ready_s=900.0, request_s=120.0, grace_s=20.0)
+LIMIT, LIMIT_OF_OTHER_FLAGS = 0.05, 0.08
+REPEATS = 3
+"""Starts of which the median is judged, as far as the time allows."""
+SHARE = 0.3
+"""Of the time that is left, at most, for the starts of one configuration."""
 BEGAN = time.monotonic()
-QUIET = 0.02
-"""Scatter of the bootstrap, the same work in every start, up to which a host is quiet enough to judge predictions by."""
 RUNS: list[RunRecord] = []
-"""All that were made."""
+"""All that were made, in order."""
 
 MAKE_MODELS = """
 import glob, sys
@@ -85,15 +95,21 @@ class Engine(NamedTuple):
     start_s: float
     """What a start may take, from experience."""
 
-    def profile(self, shape: str, *flags: str, starts: int = 2, **variables: str) -> list[RunRecord]:
-        """Records of a step. ``starts``: how many it takes; two where the first one compiles."""
+    def repeats(self, extra: int) -> int:
+        """How often a configuration may be started, beside ``extra`` starts that it needs: once at least."""
+        return max(1, min(REPEATS, int(SHARE * left_s() / self.start_s) - extra))
+
+    def profile(
+        self, shape: str, *flags: str, starts: int = 2, repetitions: int = 1, **variables: str
+    ) -> list[RunRecord]:
+        """Records of a step. ``starts``: how many it takes; one more than repetitions where the first one compiles."""
         if left_s() < 1.2 * starts * self.start_s:
             pytest.skip(
                 f"{left_s():.0f} s are left of STARTUP_MODEL_E2E_SECONDS, {starts} start(s) may take {starts * self.start_s:.0f} s"
             )
         head = " ".join(f"{name}='{value}'" for name, value in (VARIABLES | variables).items())
         command = f"{head} {self.python} -m vllm.entrypoints.openai.api_server --model {self.models / shape} {FLAGS} {' '.join(flags)}"
-        found = profile_server(command, limits=LIMITS, out=HOME / "runs.jsonl", dataset="e2e")
+        found = profile_server(command, repetitions=repetitions, limits=LIMITS, out=HOME / "runs.jsonl", dataset="e2e")
         RUNS.extend(found)
         return found
 
@@ -142,55 +158,54 @@ def profile(engine: Engine) -> Profile:
     return fitted.profile
 
 
-def scatter() -> float:
-    """Relative standard deviation of the bootstrap."""
-    times = [run.phases["framework_bootstrap"] for run in RUNS if run.engine.tp * run.engine.dp == 1]
-    return statistics.stdev(times) / statistics.mean(times)
-
-
-def compare(run: RunRecord, profile: Profile, limit: float) -> None:
-    found = predict(run.model, run.hardware, run.engine, profile=profile)
-    assert run.wall_s is not None
-    error = found.total_s / run.wall_s - 1.0
-    kind = "eager" if run.engine.enforce_eager else "compiled"
-    low, high = found.interval
-    print(
-        f"\n{run.model.name:6s} {kind:8s} predicted {found.total_s:6.2f} s ({low:.1f} to {high:.1f})  measured {run.wall_s:6.2f} s  {error:+.1%}"
-    )
-    for phase, entry in found.phases.items():
+def compare(measured: list[RunRecord], profile: Profile, limit: float) -> None:
+    """Print both comparisons and the phases, and hold them to the limit."""
+    judged, noise = judge(measured, profile, RUNS), scatter(RUNS)
+    is_quiet = noise <= QUIET
+    print(f"\n{judged.text()}")
+    for phase, entry in judged.prediction.phases.items():
         if entry.seconds > 0.005:
-            print(f"    {phase.value:20s} {entry.seconds:7.2f} {run.phases.get(phase.value, math.nan):7.2f}")
-    noise = scatter()
-    print(f"    scatter of the bootstrap over {len(RUNS)} starts {noise:.1%}")
-    if abs(error) > limit and noise > QUIET:
-        pytest.skip(
-            f"{error:+.1%}, but this host is not quiet: the same bootstrap scattered by {noise:.1%} over {len(RUNS)} starts"
-        )
-    assert abs(error) <= limit
+            seconds = "".join(f"{run.phases.get(phase.value, math.nan):8.2f}" for run in measured)
+            print(f"    {phase.value:20s} {entry.seconds:8.2f} |{seconds}")
+    words = "the raw comparison counts" if is_quiet else "too much for the raw comparison to count"
+    print(f"    imports scatter by {noise:.1%} over {len(RUNS)} starts: {words}")
+    if abs(judged.steadied) > limit and noise > RESTLESS:
+        pytest.skip(f"{judged.text()}: the same work scatters by {noise:.1%} on this host, which judges nothing")
+    assert abs(judged.steadied) <= limit
+    if is_quiet:
+        assert abs(judged.raw) <= limit
+
+
+@pytest.fixture(scope="module")
+def one_rank(engine: Engine) -> RunRecord:
+    return engine.profile(PROFILED[0], "--enforce-eager", starts=1)[-1]
 
 
 @pytest.mark.parametrize("flag", ["--tensor-parallel-size", "--data-parallel-size"])
-def test_two_ranks(engine: Engine, flag: str) -> None:
+def test_two_ranks(engine: Engine, one_rank: RunRecord, flag: str) -> None:
+    """The worker-spawn term on real points: calibrated on a start with one rank and one with two, it has both."""
     if (os.cpu_count() or 1) < 2:
         pytest.skip("two ranks need two processors")
-    one = RUNS[0]
     (two,) = engine.profile(PROFILED[0], "--enforce-eager", flag, "2", starts=1, VLLM_CPU_OMP_THREADS_BIND="0|1")
     assert (two.status, two.engine.tp * two.engine.dp, two.engine.enforce_eager) == ("ok", 2, True)
     assert {"framework_bootstrap", "worker_spawn", "weight_load"} <= two.phases.keys()
     assert two.first_token_s is not None
-    spawn = calibrate([one, two]).profile.values["worker_spawn"]["default"]
-    print(f"\n{flag} 2: ready after {two.wall_s:.2f} s, one rank {one.wall_s:.2f} s; fitted {spawn}")
-    for name in ("framework_bootstrap", "worker_spawn"):
-        print(f"    {name:20s} {one.phases[name]:7.2f} {two.phases[name]:7.2f}")
+    fitted = calibrate([one_rank, two], held_out=False).profile
+    print(f"\n{flag} 2: fitted {fitted.values['worker_spawn']['default']}")
+    for run in (one_rank, two):
+        compare([run], fitted, LIMIT_OF_OTHER_FLAGS)
 
 
 @pytest.mark.parametrize("shape", UNSEEN)
 def test_models_that_were_not_profiled(engine: Engine, profile: Profile, shape: str) -> None:
-    compare(engine.profile(shape)[-1], profile, 0.05)
+    repeats = engine.repeats(1)
+    compare(engine.profile(shape, starts=1 + repeats, repetitions=repeats)[-repeats:], profile, LIMIT)
 
 
 def test_other_flags(engine: Engine, profile: Profile) -> None:
-    compare(engine.profile(UNSEEN[0], "--enforce-eager", starts=1)[-1], profile, 0.08)
+    repeats = engine.repeats(0)
+    found = engine.profile(UNSEEN[0], "--enforce-eager", starts=repeats, repetitions=repeats)
+    compare(found[-repeats:], profile, LIMIT_OF_OTHER_FLAGS)
 
 
 def test_records_are_on_disk(engine: Engine) -> None:
