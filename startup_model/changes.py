@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from startup_model.base import FrozenModel
 from startup_model.config.engine import EngineConfig
 from startup_model.config.hardware import Cpu, HardwareConfig, Storage, storage_changes
 from startup_model.config.model import ModelConfig
-from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
+from startup_model.errors import ConfigError, StartupModelError, UnknownNameError, shown
 from startup_model.model import as_engine, as_hardware, as_model, as_profile
 from startup_model.prediction import Start
 from startup_model.units import format_bandwidth, format_bytes, format_seconds
@@ -38,6 +39,9 @@ _CONFIGS: Mapping[str, type[FrozenModel]] = {
     "hardware.cpu": Cpu,
     "engine": EngineConfig,
 }
+_MOST_SHOWN = 20
+"""Items of a value that its label names."""
+
 TIER_BANDWIDTH = "hardware.storage.cold_bandwidth"
 """The bandwidth of whatever tier the checkpoint lies on."""
 
@@ -62,14 +66,18 @@ def check_name(name: object, where: str) -> str:
 
 
 def apply_changes(start: Start, changes: Mapping[str, Any]) -> Start:
-    """The start with the named fields changed, whole parts first, then field by field; each value is checked like a new one.
+    """The start with the named fields changed: whole parts first, then storage and processor, then all fields of a part at once, so that their order does not matter.
 
-    Raises ConfigError and its kinds.
+    Each value is checked like a new one. Raises ConfigError and its kinds.
     """
     parts: dict[str, Any] = dict(zip(PARTS, start, strict=True))
-    for name in sorted(changes, key=lambda name: name.count(".")):
-        part, _, field = check_name(name, "changes").partition(".")
-        parts[part] = _replaced(parts[part], name, field, changes[name]) if field else _READERS[part](changes[name])
+    for name, value in changes.items():
+        if check_name(name, "changes") in PARTS:
+            parts[name] = _READERS[name](value)
+    for part in PARTS:
+        inner = {name.removeprefix(f"{part}."): value for name, value in changes.items() if name.startswith(f"{part}.")}
+        if inner:
+            parts[part] = _replaced(parts[part], part, inner)
     return Start(**parts)
 
 
@@ -86,22 +94,33 @@ def with_accelerators(node: HardwareConfig, engine: EngineConfig) -> HardwareCon
     return node if said or needed <= node.gpus else node.replace(gpus=needed)
 
 
-def _replaced(config: Any, name: str, field: str, value: Any) -> Any:
-    """A configuration with one field changed, at any depth. Raises ConfigError that names the whole path."""
-    head, _, rest = field.partition(".")
-    if rest:
-        return config.replace(**{head: _replaced(getattr(config, head), name, rest, value)})
-    if name == TIER_BANDWIDTH:
-        head = config.tier
-    if name == "hardware.storage" and isinstance(value, str):
-        value = config.storage.replace(**storage_changes(value, name))
+def _replaced(config: Any, prefix: str, changes: Mapping[str, Any]) -> Any:
+    """A configuration with fields changed, those of its inner ones first. Raises ConfigError that names the whole path."""
+    fields: dict[str, Any] = {}
+    for name, value in changes.items():
+        if "." not in name:
+            is_text = f"{prefix}.{name}" == "hardware.storage" and isinstance(value, str)
+            fields[name] = config.storage.replace(**storage_changes(value, f"{prefix}.{name}")) if is_text else value
+    if prefix == "hardware.storage" and "cold_bandwidth" in fields:
+        tier = fields.get("tier", config.tier)
+        if tier in fields:
+            problem = f"it sets the same number as {prefix}.{tier}"
+            raise ConfigError(TIER_BANDWIDTH, fields["cold_bandwidth"], problem, "drop one of them")
+        fields[tier] = fields.pop("cold_bandwidth")
+    for head in dict.fromkeys(name.partition(".")[0] for name in changes if "." in name):
+        inner = {name.partition(".")[2]: value for name, value in changes.items() if name.startswith(f"{head}.")}
+        now = fields.get(head, getattr(config, head))
+        if isinstance(now, Mapping):
+            now = _CONFIGS[f"{prefix}.{head}"].model_validate(now)
+        fields[head] = _replaced(now, f"{prefix}.{head}", inner)
     try:
-        return config.replace(**{head: value})
+        return config.replace(**fields)
     except ConfigError as error:
-        field = error.field if "." in error.field else name
+        field = error.field if error.field.startswith(f"{prefix}.") else f"{prefix}.{error.field}"
         raise ConfigError(field, error.value, error.problem, error.remedy) from None
     except StartupModelError as error:
-        raise ConfigError(name, value, str(error)) from None
+        name, value = next(iter(fields.items()))
+        raise ConfigError(f"{prefix}.{name}", value, str(error)) from None
 
 
 _SHOWN: Mapping[str, Callable[[float], str]] = {
@@ -115,23 +134,27 @@ def shown_number(name: str, value: Any) -> str:
     """The value of a field for people, numbers with their unit."""
     leaf = name.rsplit(".", 1)[-1]
     number = isinstance(value, float) and not isinstance(value, bool)
-    shown = format_bandwidth if leaf.endswith("bandwidth") else _SHOWN.get(leaf, "{:.4g}".format)
-    return shown(value) if number else str(value)
+    formatted = format_bandwidth if leaf.endswith("bandwidth") else _SHOWN.get(leaf, "{:.4g}".format)
+    return formatted(value) if number else str(value)
 
 
-def label_of(value: Any) -> Any:
+def label_of(value: Any, depth: int = 3) -> Any:
     """What stands for a value in tables and axes: itself when it is a text, a number or nothing, else its name."""
     if value is None or isinstance(value, str | int | float):
         return value
+    if depth == 0:
+        return shown(value)
     if isinstance(value, Storage):
         rate = value.cold_bandwidth
         return f"{value.tier}={format_bandwidth(rate)}" if rate else value.tier
     if isinstance(value, Mapping):
         name = value.get("name")
-        return name if isinstance(name, str) else ", ".join(f"{key}={label_of(item)}" for key, item in value.items())
+        pairs = (f"{key}={label_of(item, depth - 1)}" for key, item in islice(value.items(), _MOST_SHOWN))
+        return name if isinstance(name, str) else ", ".join(pairs)
     if isinstance(value, EngineConfig):
         changed = {key: getattr(value, key) for key in sorted(value.model_fields_set) if key != "unused_flags"}
-        return ", ".join(f"{key}={label_of(item)}" for key, item in changed.items()) or value.engine
+        return label_of(changed, depth - 1) if changed else value.engine
     if isinstance(value, list | tuple):
-        return " ".join(str(label_of(item)) for item in value)
-    return str(getattr(value, "name", value))
+        return " ".join(str(label_of(item, depth - 1)) for item in value[:_MOST_SHOWN])
+    name = getattr(value, "name", None)
+    return name if isinstance(name, str) else shown(value)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from startup_model.changes import changed_start, check_name, field_names, label_of
+from startup_model.changes import TIER_BANDWIDTH, changed_start, check_name, field_names, label_of
 from startup_model.errors import MISSING, ConfigError, StartupModelError
 from startup_model.factors import SAFETY_FACTOR
 from startup_model.frames import data_frame
@@ -140,17 +140,24 @@ def _read_base(base: BaseLike, include: Iterable[str]) -> tuple[Start, float, fl
 
 def _read_changes(changes: object) -> dict[str, Mapping[str, Any]]:
     """Label -> changes. Raises ConfigError."""
-    given: dict[str, Mapping[str, Any]]
     wrong = ConfigError("changes", changes, "it should map dotted names to values", "such as {'engine.tp': 2}")
     if isinstance(changes, Mapping) and changes:
         named = all(isinstance(value, Mapping) for value in changes.values()) and not set(changes) <= set(field_names())
-        given = {str(label): dict(change) for label, change in changes.items()} if named else {_words(changes): changes}
+        pairs = (
+            [(str(label), dict(change)) for label, change in changes.items()]
+            if named
+            else [(_words(changes), dict(changes))]
+        )
     elif isinstance(changes, Sequence) and not isinstance(changes, str) and changes:
         if not all(isinstance(change, Mapping) and change for change in changes):
             raise wrong
-        given = {_words(change): dict(change) for change in changes[: LARGEST_COMPARISON + 1]}
+        pairs = [(_words(change), dict(change)) for change in changes[: LARGEST_COMPARISON + 1]]
     else:
         raise wrong
+    given: dict[str, Mapping[str, Any]] = dict(pairs)
+    if len(given) < len(pairs):
+        twice = next(label for i, (label, _) in enumerate(pairs) if label in dict(pairs[:i]))
+        raise ConfigError("changes", twice, "two starts have this label", "give labels: {label: changes}")
     if len(given) > LARGEST_COMPARISON:
         raise ConfigError("changes", MISSING, f"more than {LARGEST_COMPARISON} starts beside each other", "use sweep")
     if BASE in given:
@@ -220,10 +227,11 @@ class _Number(NamedTuple):
     shown: Any
 
 
+_NETWORK = "hardware.network_bandwidth"
 _NUMBERS = (
     _Number("hardware.cpu.single_thread_score", "single_thread_score", +1, "{:.3g}".format),
-    _Number("hardware.storage.cold_bandwidth", "storage_bandwidth", +1, format_bandwidth),
-    _Number("hardware.network_bandwidth", "network_bandwidth", +1, format_bandwidth),
+    _Number(TIER_BANDWIDTH, "storage_bandwidth", +1, format_bandwidth),
+    _Number(_NETWORK, "network_bandwidth", +1, format_bandwidth),
     _Number("hardware.storage.page_cache", "page_cache_bandwidth", +1, format_bandwidth),
     _Number("hardware.host_to_device_bandwidth", "host_to_device_bandwidth", +1, format_bandwidth),
     _Number("hardware.gpu_memory_bandwidth", "memory_bandwidth", +1, format_bandwidth),
@@ -267,11 +275,13 @@ def sensitivity(base: BaseLike, *, step: float = STEP, include: Iterable[str] = 
     now = at(changed_start(start, {}))
     plan = make_plan(now.context.start)
     gains = []
-    for name, kind, old, new, value in (*_better_numbers(plan, step), *_other_flags(start)):
+    for name, kind, old, new, changes in (*_better_numbers(plan, step), *_other_flags(start)):
         try:
-            changed = changed_start(start._replace(profile=plan.profile) if kind == "number" else start, {name: value})
+            changed = changed_start(start._replace(profile=plan.profile) if kind == "number" else start, changes)
             then = at(changed)
         except StartupModelError:  # the engine does not have this setting for this start
+            if kind == "number":
+                raise
             continue
         saved = now.total_s - then.total_s
         if abs(saved) >= WORTH_A_LINE:
@@ -279,16 +289,32 @@ def sensitivity(base: BaseLike, *, step: float = STEP, include: Iterable[str] = 
     return Sensitivity(now, float(step), tuple(sorted(gains, key=lambda gain: -abs(gain.saved_s))))
 
 
-def _better_numbers(plan: Plan, step: float) -> Iterator[tuple[str, str, str, str, float]]:
-    """Field, kind, old and new value in words, and the new value of each number of the node."""
+def _better_numbers(plan: Plan, step: float) -> Iterator[tuple[str, str, str, str, dict[str, Any]]]:
+    """Field, kind, old and new value in words, and the changes, for each number of the node.
+
+    A disk behind a network gets no faster than the network; where both bind, they are asked about together, too.
+    """
+    better: dict[str, float] = {}
     for number in _NUMBERS:
         old = float(getattr(plan.node, number.attribute))
         new = old * (1.0 + step) if number.better > 0 else old / (1.0 + step)
-        if 0.0 < old < float("inf"):
-            yield number.field, "number", number.shown(old), number.shown(new), new
+        if not 0.0 < old < float("inf"):
+            continue
+        better[number.field] = new
+        if number.field == TIER_BANDWIDTH:
+            new = max(old, min(new, float(plan.node.network_bandwidth)))
+        if new != old:
+            yield number.field, "number", number.shown(old), number.shown(new), {number.field: new}
+    disk, network = better.get(TIER_BANDWIDTH), better.get(_NETWORK)
+    if disk is not None and network is not None and disk > float(plan.node.network_bandwidth):
+        now = (float(plan.node.storage_bandwidth), float(plan.node.network_bandwidth))
+        old_words = " and ".join(map(format_bandwidth, now))
+        new_words = f"{format_bandwidth(min(disk, network))} and {format_bandwidth(network)}"
+        changes = {TIER_BANDWIDTH: min(disk, network), _NETWORK: network}
+        yield f"{TIER_BANDWIDTH} and {_NETWORK}", "number", old_words, new_words, changes
 
 
-def _other_flags(start: Start) -> Iterator[tuple[str, str, str, str, Any]]:
+def _other_flags(start: Start) -> Iterator[tuple[str, str, str, str, dict[str, Any]]]:
     """The same for each setting of a flag that is not the present one."""
     for name, settings in _FLAGS.items():
         now: Any = start
@@ -296,4 +322,4 @@ def _other_flags(start: Start) -> Iterator[tuple[str, str, str, str, Any]]:
             now = getattr(now, part)
         for setting in settings:
             if setting != now:
-                yield name, "flag", "default" if now is None else str(now), str(setting), setting
+                yield name, "flag", "default" if now is None else str(now), str(setting), {name: setting}

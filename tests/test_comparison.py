@@ -142,3 +142,32 @@ def test_bad_bases(bad: Any, message: str) -> None:
 def test_bad_steps(base: StartupPrediction, step: Any) -> None:
     with pytest.raises(ConfigError, match="step"):
         sensitivity(base, step=step)
+
+
+def test_a_disk_close_below_the_network_is_still_asked_about() -> None:
+    """It was left out without a word where 10 % more would exceed the network."""
+
+    def gains(network: str) -> dict[str, float]:
+        storage = {"tier": "network_disk", "network_disk": "2 GB/s"}
+        node = {"preset": "h100-sxm", "network_bandwidth": network, "storage": storage}
+        return {
+            g.name: g.saved_s for g in sensitivity((MODEL, node, {"page_cache": "cold"})).gains if g.kind == "number"
+        }
+
+    disk, net = "hardware.storage.cold_bandwidth", "hardware.network_bandwidth"
+    assert gains("4 GB/s")[disk] > gains("2.1 GB/s")[disk] > 0
+    assert gains("2.1 GB/s")[f"{disk} and {net}"] == pytest.approx(gains("4 GB/s")[disk])
+    assert disk not in gains("2 GB/s")
+    assert gains("2 GB/s")[f"{disk} and {net}"] == pytest.approx(gains("4 GB/s")[disk])
+
+
+def test_no_start_is_lost(base: StartupPrediction) -> None:
+    model = base.context.start.model
+    with pytest.raises(ConfigError, match="two starts have this label"):
+        what_if(base, [{"model": model}, {"model": model.replace(vocab_size=32001)}])
+    with pytest.raises(ConfigError, match="two starts have this label"):
+        what_if(base, {1: {"engine.tp": 1}, "1": {"engine.tp": 2}})  # type: ignore[dict-item]
+    change = {"engine.enforce_eager": True}
+    found = what_if(base, change)
+    change["engine.enforce_eager"] = False
+    assert found.changes["engine.enforce_eager=True"] == {"engine.enforce_eager": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +138,9 @@ def test_plan_in_words(run: Any) -> None:
         (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1", "--csv", "/nowhere/at/all.csv"), "cannot be written"),
         (("sweep", *MODEL, *NODE, "--axis", "hardware.cpu.single_thread_score=0.5 ..1.5:1000", "--axis", "hardware.gpu_flops=1e14..1.5e15:1000", "--profile", "l40s-epyc-9354", "--json"), "too many to be written"),
         (("what-if", *MODEL, *NODE), "it should map dotted names to values"),
+        (("what-if", *MODEL, *NODE, "--change", "engine.tp=2; engine.tp=4"), "engine.tp is changed twice"),
+        (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1..1e400:5"), "it is no quantity"),
+        (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1..2:2", "--axis", "hardware.gpu_flops=1e14..2e14:2", "--axis", "hardware.gpu_flops=3e14"), "cannot be joined"),
         (("what-if", *MODEL, *NODE, "--change", "eager"), "it should be NAME=VALUE"),
         (("what-if", *MODEL, *NODE, "--change", "engine.eager=true"), "did you mean"),
         (("sensitivity", *MODEL, *NODE, "--step", "0"), "step = 0.0"),
@@ -207,3 +211,37 @@ def test_a_node_named_by_its_preset_grows_with_the_ranks(run: Any) -> None:
     status, _, err = run("what-if", *MODEL, "--hardware", "l40s", "--gpus", "1", "--change", "engine.tp=2")
     assert status == 2
     assert "more ranks than accelerators" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("predict", *MODEL, *NODE), 0),
+        (("predict", *MODEL, *NODE, "--json"), 0),
+        (("models",), 0),
+        (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1,2"), 0),
+        (("gate", str(EXAMPLES / "logs" / "base.log"), "--profile", "h100-nvl-epyc-9354", "--hardware", "h100-nvl"), 1),
+    ],
+)
+def test_an_output_that_nobody_reads_keeps_the_status(arguments: tuple[str, ...], status: int) -> None:
+    """A gate that passed once ended with 1, as if it had failed, where its output was cut off."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "startup_model", *arguments]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (status, "")
+
+
+def test_ranges(run: Any) -> None:
+    def labels(axis: str) -> list[Any]:
+        name = axis.partition("=")[0]
+        return json.loads(run("sweep", *MODEL, *NODE, "--axis", axis, "--json")[1])["axes"][name]  # type: ignore[no-any-return]
+
+    assert labels("hardware.cpu.single_thread_score=1..2:5") == [1.0, 1.25, 1.5, 1.75, 2.0]
+    assert labels("engine.tp=1..4:4") == [1, 2, 3, 4]
+    assert labels("engine.gpu_memory_utilization=0.5..0.9:3") == pytest.approx([0.5, 0.7, 0.9])
+    assert labels("hardware.storage.concurrent_starts=1..9:3") == [1, 5, 9]
+    assert labels("hardware.gpu_memory=40 GiB..80 GiB:2") == pytest.approx([40 * 2**30, 80 * 2**30])
+    many = ("--axis", "hardware.storage.cold_bandwidth=0.1 GB/s..10 GB/s:100000")
+    assert "100000 starts" in run("sweep", *MODEL, *NODE, *many)[1]

@@ -387,3 +387,111 @@ def test_warnings_are_counted() -> None:
     assert any("an assumed bandwidth" in word for word in found.warnings)
     given = sweep(MODEL, "h100-sxm", axes={"engine.page_cache": ["cold"], COLD: [1e9, 2e9]})
     assert not any("assumed bandwidth" in word for word in given.warnings)
+
+
+# --- bugs ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_profile_axis_may_leave_the_choice_of_reference_to_each_point() -> None:
+    """``gpu_memory_bandwidth`` was an array there although it chooses the reference where the profile is None."""
+    axes = {"profile": ["h100-sxm-xeon-8568y", None], "hardware.gpu_memory_bandwidth": [1e11, 3.35e12]}
+    check_against_predict(sweep(MODEL, "t4", axes=axes, profile="l40s-epyc-9354"))
+
+
+def test_the_order_of_changes_does_not_matter() -> None:
+    """``cold_bandwidth`` is that of the tier after all changes."""
+    one = {"hardware.storage.cold_bandwidth": 2e8, "hardware.storage.tier": "network_disk"}
+    two = dict(reversed(one.items()))
+    found = sweep(MODEL, "h100-sxm", axes={"case": {"one": one, "two": two}}, page_cache="cold")
+    assert found.total_s[0] == found.total_s[1]
+    check_against_predict(found)
+    with pytest.raises(ConfigError, match=r"it sets the same number as hardware.storage.local_nvme"):
+        sweep(MODEL, "h100-sxm", axes={"case": {"a": {COLD: 1e9, "hardware.storage.local_nvme": 2e9}}})
+    apart = {"a": {COLD: 1e9}, "b": {"hardware.storage.local_nvme": 1e9}}
+    found = sweep(MODEL, "h100-sxm", axes={"case": apart}, page_cache="cold")
+    assert found.total_s[0] == found.total_s[1]
+
+
+def test_changes_that_only_hold_together() -> None:
+    to_cpu = {"hardware.platform": "cpu", "hardware.gpus": 0}
+    assert sweep(MODEL, "h100-sxm", axes={"case": {"cpu": to_cpu}}).status.tolist() != ["invalid"]
+    node = HardwareConfig.preset(
+        "h100-sxm", network_bandwidth=3e9, storage={"tier": "network_disk", "network_disk": 2e9}
+    )
+    both = {"hardware.network_bandwidth": 1e9, "hardware.storage.network_disk": 5e8}
+    check_against_predict(sweep(MODEL, node, axes={"case": {"slow": both}}, page_cache="cold"))
+
+
+def test_labelled_numbers_are_numbers() -> None:
+    """With labels a network slower than the disk bounds it, as without."""
+    node = HardwareConfig.preset(
+        "h100-sxm", network_bandwidth=3e9, storage={"tier": "network_disk", "network_disk": 2e9}
+    )
+    plain = sweep(MODEL, node, axes={"hardware.network_bandwidth": [1e9, 4e9]}, page_cache="cold")
+    labelled = sweep(MODEL, node, axes={"hardware.network_bandwidth": {"slow": 1e9, "fast": 4e9}}, page_cache="cold")
+    assert labelled.axes["hardware.network_bandwidth"] == ("slow", "fast")
+    assert (labelled.total_s == plain.total_s).all()
+    check_against_predict(labelled)
+
+
+def test_a_price_with_a_gap_is_not_the_best() -> None:
+    found = sweep(MODEL, "h100-sxm", axes={"engine.tp": [1, 2, 4]})
+    assert found.best(np.array([np.nan, 3.0, 1.0])).coordinates == {"engine.tp": 4}
+    assert found.best(np.array([np.nan, 3.0, 1.0]), per="engine.tp")[1] is None
+    for bad in (np.array([1j, 2, 3]), [10**400, 1, 2], ["a", "b", "c"]):
+        with pytest.raises(ConfigError, match="by = "):
+            found.best(bad)  # type: ignore[arg-type]
+
+
+def test_results_belong_to_nobody() -> None:
+    values = np.geomspace(1e8, 1e10, 1500)
+    found = sweep(MODEL, "h100-sxm", axes={COLD: values, "engine.tp": [1, 3]}, page_cache="cold")
+    values[0] = 7.0
+    assert found.axes[COLD][0] == 1e8
+    for array in (
+        found.axes[COLD],
+        found.total_s,
+        found.slowest_s,
+        found.interval[0],
+        found.bottleneck,
+        found.status,
+        found.phases["weight_load"],
+    ):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = array[1]
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"engine.tp": [[[[[[[1]]]]]]]},
+        {1: {"a": {}}, "1": {"b": {}}},
+        {"engine.tp": {(1, [2]): 1} if False else {frozenset([1]): 1, frozenset([2]): 2}},
+    ],
+)
+def test_odd_axes(axes: Any) -> None:
+    with pytest.raises(ConfigError):
+        sweep(MODEL, "h100-sxm", axes=axes).best(per=axes)
+
+
+def test_values_that_hold_themselves_or_cannot_be_walked() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+
+    class Sized:
+        def __len__(self) -> int:
+            return 2
+
+    class Broken(Sized):
+        def __iter__(self) -> Any:
+            raise RuntimeError
+
+    for values in ([loop], Sized(), Broken()):
+        with pytest.raises(ConfigError):
+            sweep(MODEL, "h100-sxm", axes={"engine.tp": values}).best(per=values)  # type: ignore[arg-type]
+    grid = sweep(MODEL, "h100-sxm", axes={"engine.tp": [1, 2]})
+    with pytest.raises(UnknownNameError):
+        grid.phases[["weight_load"]]  # type: ignore[index]
+    assert ["a"] not in grid.phases
+    with pytest.raises(ConfigError, match="no value of the axis"):
+        grid.select(**{"engine.tp": np.array([1, 2])})

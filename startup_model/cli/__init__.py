@@ -16,8 +16,8 @@ from startup_model import __version__
 from startup_model.errors import StartupModelError
 
 try:
-    import rich  # noqa: F401  # what the commands print with
     import typer
+    from rich.console import Console
 except ModuleNotFoundError as error:  # pragma: no cover - depends on the installation
     sys.stderr.write(
         f"startup-model: {error.name} is missing; install the command line with pip install 'startup-model[cli]'\n"
@@ -53,6 +53,7 @@ def main() -> NoReturn:
     from startup_model.cli import decisions, predictions
 
     _open_closed_streams()
+    Console.on_broken_pipe = _go_quiet  # type: ignore[method-assign, assignment]  # else a command that nobody reads ends with status 1, whatever it found
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
@@ -60,25 +61,43 @@ def main() -> NoReturn:
         commands.register(app)
     for extension in entry_points(group="startup_model.commands"):
         extension.load()(app)
+    code: object = 0
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()
     except StartupModelError as error:
         _fail(str(error), getattr(error, "__notes__", ()))
     except typer.Exit as stop:
-        raise SystemExit(stop.exit_code) from None
+        code = stop.exit_code
     except (typer.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: end quietly
-        raise SystemExit(0) from None
+        pass  # nobody reads on: end quietly
+    except SystemExit as stop:
+        # The option parser ends with 1 where nobody reads on, and wraps the output so that flushing it is silent.
+        code = 0 if type(sys.stdout).__name__ == "PacifyFlushWrapper" else stop.code
     except OSError as error:
         _fail(f"output: {error.strerror or error}; write it elsewhere")
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
         _fail(_parser_message(error.format_message()))  # an error of the option parser
+    _flush_or_drop()
     raise SystemExit(code or 0)
+
+
+def _go_quiet(console: Console) -> None:
+    """What a console does when nobody reads on: it prints no more, and the command goes on to its own exit status."""
+    console.quiet = True
+    _flush_or_drop()
+
+
+def _flush_or_drop() -> None:
+    """Print what is left, or put the null device in the place of an output that nobody reads."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_closed_streams() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +31,6 @@ from startup_model.cli.options import (
     block_of,
     console_of,
     engine_and_node,
-    predicted,
     print_json,
     start_of,
 )
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _BAR_WIDTH = 12
+_LARGEST_RANGE = 1_000_000
 _LARGEST_PRINTED_GRID = 200_000
 """Points that are written out one by one, as JSON or CSV."""
 
@@ -69,13 +70,36 @@ QuantileOption = Annotated[float, typer.Option("--quantile", help="Share of star
 MarginOption = Annotated[float, typer.Option("--margin", help="Factor on top of the quantile.")]
 PeriodOption = Annotated[int, typer.Option("--period", help="Seconds between two probes.")]
 DetectionOption = Annotated[str, typer.Option("--detection", help="From a demand to the metric that shows it.")]
+DecisionOption = Annotated[
+    str, typer.Option("--decision", help="How long a demand has to hold before replicas are added.")
+]
+HeadroomOption = Annotated[str, typer.Option("--headroom", help="Waiting that needs no warm replica.")]
+CooldownOption = Annotated[
+    str | None, typer.Option("--cooldown", help="How long a replica is kept without work; default: the lead time.")
+]
+ProvisionOption = Annotated[
+    str | None,
+    typer.Option("--provision", help="Until a new node has joined, such as '90 s'; '0 s' where it is there."),
+]
+ImageSizeOption = Annotated[
+    str | None, typer.Option("--image-size", help="Compressed container image, such as '9 GB'.")
+]
+ImagePullOption = Annotated[
+    str | None, typer.Option("--image-pull", help="Pulling and unpacking together, such as '0.5 GB/s'.")
+]
+PortOption = Annotated[int | None, typer.Option("--port", help="Of the server; default: that of the command.")]
+RequestsOption = Annotated[
+    int | None, typer.Option("--requests", help="Requests in progress for each replica, for autoscalers.")
+]
 NameOption = Annotated[str | None, typer.Option("--name", help="Of the deployment; default: the model's name.")]
 NamespaceOption = Annotated[str | None, typer.Option("--namespace", help="Namespace of the deployment.")]
 ImageOption = Annotated[str | None, typer.Option("--image", help="Container image; default: the engine's own.")]
 VolumeOption = Annotated[
     str | None, typer.Option("--volume-claim", help="PersistentVolumeClaim that holds the checkpoint.")
 ]
-ReplicasOption = Annotated[str, typer.Option("--replicas", help="LEAST:MOST.")]
+ReplicasOption = Annotated[
+    str | None, typer.Option("--replicas", help="LEAST:MOST; default: 1:2, or what --rate needs.")
+]
 RateOption = Annotated[
     str | None, typer.Option("--rate", help="Demands for a replica, such as 6/h: how many to keep warm.")
 ]
@@ -224,30 +248,41 @@ def plan_command(
     compile_cache: CompileCacheOption = None,
     storage: StorageOption = None,
     engine_version: VersionOption = None,
-    quantile: QuantileOption = 0.99,
+    quantile: QuantileOption = 0.95,
     margin: MarginOption = 1.3,
     period: PeriodOption = 10,
     detection: DetectionOption = "30 s",
+    decision: DecisionOption = "0 s",
+    headroom: HeadroomOption = "0 s",
+    cooldown: CooldownOption = None,
+    provision: ProvisionOption = None,
+    image_size: ImageSizeOption = None,
+    image_pull: ImagePullOption = None,
+    port: PortOption = None,
+    requests: RequestsOption = None,
     name: NameOption = None,
     namespace: NamespaceOption = None,
     image: ImageOption = None,
     volume_claim: VolumeOption = None,
-    replicas: ReplicasOption = "1:2",
+    replicas: ReplicasOption = None,
     rate: RateOption = None,
     target: TargetOption = 0.01,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Budgets for autoscalers and manifests to paste: startup probes, deadlines, cool-downs, warm pools."""
-    from startup_model.manifests import PlanRequest, render
-    from startup_model.model import as_profile
+    from startup_model.manifests import PlanRequest, reasons, render, timings
+    from startup_model.model import as_profile, predict
     from startup_model.planning import ScalingPolicy
 
     request = Request(hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version)
-    prediction, unused = predicted(request)
-    least, most = _replicas(replicas)
-    policy = {"quantile": quantile, "margin_factor": margin, "detection_s": detection}
-    served = prediction.context.start.engine.model  # what the command names is served, what --model gives is predicted
+    start = start_of(request)
+    around = {"provision_s": provision, "image_bytes": image_size, "image_pull_bandwidth": image_pull}
+    given = {name: value for name, value in around.items() if value is not None}
+    prediction = predict(start.model, start.hardware.replace(**given), start.engine, profile=start.profile)
+    policy = {"quantile": quantile, "margin_factor": margin, "detection_s": detection, "decision_s": decision}
+    policy |= {"headroom_s": headroom} | ({} if cooldown is None else {"cooldown_s": cooldown})
+    served = start.engine.model  # what the command names is served, what --model gives is predicted
     plan = PlanRequest(
         prediction=prediction,
         policy=ScalingPolicy.model_validate(policy),
@@ -259,22 +294,33 @@ def plan_command(
         image=image,
         volume_claim=volume_claim,
         period_s=period,
-        replicas_min=least,
-        replicas_max=most,
+        port=port,
+        requests_per_replica=requests,
         force=force,
     )
+    pool = None if rate is None else _pool(plan, rate, target)
+    least, most = _replicas(replicas) if replicas is not None else (pool or 1, None)
+    plan = plan.replace(replicas_min=least, replicas_max=most, warm_replicas=pool)
     if as_json or output != "text":
         typer.echo(render("json" if as_json else output, plan), nl=False)
         return
     console = console_of()
     console.print(_plan_table(plan, rate, target))
-    for warning in prediction.warnings:
+    for warning in (reasons.evidence_reason(plan, timings(plan)), *prediction.warnings):
         console.print(f"note: {warning}", soft_wrap=True)
-    if unused:
-        console.print(f"flags without effect here: {', '.join(unused)}", soft_wrap=True)
+    if start.engine.unused_flags:
+        console.print(f"flags without effect here: {', '.join(start.engine.unused_flags)}", soft_wrap=True)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------------
+
+
+def _pool(plan: PlanRequest, rate: str, target: float) -> int:
+    """Replicas to keep warm, each start being taken to last the lead time. Raises ConfigError."""
+    from startup_model.manifests import timings
+    from startup_model.planning import pool_size, warm_time
+
+    return pool_size(warm_time(float(timings(plan).lead_time_s), plan.policy.headroom_s), _rate(rate), target)
 
 
 def _replicas(text: str) -> tuple[int, int]:
@@ -307,42 +353,42 @@ def _axes(texts: Sequence[str]) -> dict[str, Any]:
         name, given, values = text.partition("=")
         if not given or not values.strip():
             raise ConfigError("--axis", text, "it should be NAME=VALUE,VALUE", "such as engine.tp=1,2,4")
-        known = axes.setdefault(name.strip(), [])
-        if not isinstance(known, list):
+        found = _range(name.strip(), values)
+        read = [_value(value) for value in values.split(",") if value.strip()] if found is None else found
+        before = axes.get(name.strip())
+        if before is not None and not (isinstance(before, list) and isinstance(read, list)):
             raise ConfigError("--axis", text, "a range cannot be joined with other values", "give one of them")
-        read = _range(name.strip(), values) or [_value(value) for value in values.split(",") if value.strip()]
-        if known and not isinstance(read, list):
-            raise ConfigError("--axis", text, "a range cannot be joined with other values", "give one of them")
-        axes[name.strip()] = read if not isinstance(read, list) else known + read
+        axes[name.strip()] = read if before is None else before + read
     return axes
 
 
-def _range(name: str, text: str) -> list[Any] | None:
-    """``LOW..HIGH:COUNT``: whole numbers without a unit in equal steps, all else in equal ratios; None for another text. Raises ConfigError.
+def _range(name: str, text: str) -> Any:
+    """``LOW..HIGH:COUNT``: with a unit in equal ratios, without one in equal steps, whole numbers where the field holds such; None for another text.
 
-    A unit on one side is that of both: ``0.1..10 GB/s:25``.
+    A unit on one side is that of both: ``0.1..10 GB/s:25``. Raises ConfigError.
     """
     import numpy as np
 
-    low, dots, rest = text.partition("..")
-    high, colon, count = rest.rpartition(":")
+    from startup_model.grid.axes import NUMBERS
+
+    low, dots, rest = (part.strip() for part in text.partition(".."))
+    high, colon, count = (part.strip() for part in rest.rpartition(":"))
     if not dots:
         return None
-    if not colon or not count.strip().isdecimal() or not 2 <= int(count) <= 1_000_000:
-        raise ConfigError(
-            "--axis", text, "a range needs a number of values, from 2 to a million", f"such as {name}={low}..{rest}:20"
-        )
-    units = [end.strip().lstrip("0123456789.eE+-_") for end in (low, high)]
-    ends = [
-        _quantity(end.strip() if unit else f"{end.strip()}{max(units, key=len)}")
-        for end, unit in zip((low, high), units, strict=True)
-    ]
-    first, last = ends
-    if not any(units) and all(end.strip().isdecimal() for end in (low, high)):
-        return [int(value) for value in dict.fromkeys(np.linspace(first, last, int(count)).round().tolist())]
-    if not 0 < first < last:
-        raise ConfigError("--axis", text, "a range goes from a smaller to a larger quantity above 0", "turn it round")
-    return list(np.geomspace(first, last, int(count)).tolist())
+    if not colon or not count.isdecimal() or not 2 <= int(count) <= _LARGEST_RANGE:
+        problem = f"a range needs a number of values, from 2 to {_LARGEST_RANGE:,}"
+        raise ConfigError("--axis", text, problem, f"such as {name}={low}..{rest}:20")
+    units = [end.lstrip("0123456789.eE+-_") for end in (low, high)]
+    unit = max(units, key=len)
+    first, last = (_quantity(end if own else f"{end}{unit}") for end, own in zip((low, high), units, strict=True))
+    if not first < last or (unit and first <= 0):
+        problem = "a range goes from a smaller to a larger quantity, above 0 where it has a unit"
+        raise ConfigError("--axis", text, problem, "turn it round")
+    values = np.geomspace(first, last, int(count)) if unit else np.linspace(first, last, int(count))
+    is_real = name in NUMBERS and not name.endswith("concurrent_starts")
+    if is_real or unit or not (low.isdecimal() and high.isdecimal()):
+        return values
+    return [int(value) for value in dict.fromkeys(values.round().tolist())]
 
 
 def _quantity(text: str) -> float:
@@ -352,9 +398,11 @@ def _quantity(text: str) -> float:
 
     for parse in (float, parse_bandwidth, parse_bytes, parse_flops, parse_seconds):
         try:
-            return float(parse(text.strip()))
+            value = float(parse(text.strip()))
         except (ValueError, StartupModelError):
             continue
+        if math.isfinite(value):
+            return value
     raise ConfigError("--axis", text, "it is no quantity", "such as 0.5 GB/s")
 
 
@@ -374,6 +422,8 @@ def _changes(text: str) -> dict[str, Any]:
         name, given, value = part.partition("=")
         if not given or not value.strip():
             raise ConfigError("--change", text, "it should be NAME=VALUE", "such as engine.enforce_eager=true")
+        if name.strip() in changes:
+            raise ConfigError("--change", text, f"{name.strip()} is changed twice", "drop one of them")
         changes[name.strip()] = _value(value)
     return changes
 
@@ -412,37 +462,30 @@ def _sweep_table(found: Sweep, top: int) -> Table:
 
 
 def _plan_table(request: PlanRequest, rate: str | None, target: float) -> Table:
-    """The times of a plan, and how many replicas to keep warm where a rate of demands is given."""
-    from startup_model.manifests import timings
-    from startup_model.planning import no_warm_probability, pool_size
+    """The times of a plan with what each comes from, and how many replicas to keep warm where a rate of demands is given."""
+    from startup_model.manifests import reasons, timings
+    from startup_model.planning import no_warm_probability, warm_time
     from startup_model.units import format_seconds
 
-    found, policy = timings(request), request.policy
+    found = timings(request)
     table = Table(title=Text(request.prediction.headline()), title_justify="left")
     table.add_column("what", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("from", overflow="fold")
-    promised = f"{policy.quantile:g} quantile {format_seconds(found.ready_s)} x {policy.margin_factor:g}"
-    before = f"node, image, container, start: {format_seconds(found.whole_s)} x {policy.margin_factor:g}"
-    for what, value, reason in (
-        ("time to ready", format_seconds(found.typical_s), "prediction"),
-        ("with cold caches", format_seconds(found.cold_s), "caches of unknown state taken as cold"),
-        ("startup probe", f"{found.failure_threshold} x {found.period_s} s", promised),
-        ("progress deadline", f"{found.progress_deadline_s} s", before),
-        ("engine's own timeout", f"{found.ready_timeout_s} s", "not less than its default"),
-        (
-            "scale-up lead time",
-            f"{found.lead_time_s} s",
-            f"detection {format_seconds(policy.detection_s)}, then the same",
-        ),
-        ("cool-down", f"{found.cooldown_s} s", "not let go sooner than it can be replaced"),
-    ):
-        table.add_row(what, value, reason)
-    if rate is not None:
-        per_s, lead_s = _rate(rate), float(found.lead_time_s)
-        size = pool_size(lead_s, per_s, target)
-        without = no_warm_probability(size, lead_s, per_s)
-        table.add_row("warm replicas", str(size), f"at {rate}, {without:.2%} of demands find none warm")
+    table.add_row("time to ready", format_seconds(found.typical_s), "prediction")
+    if found.slowest_s > found.typical_s:
+        table.add_row("with cold caches", format_seconds(found.slowest_s), "caches of unknown state taken as cold")
+    probes = f"{found.failure_threshold} x {found.period_s} s"
+    table.add_row("startup probe", probes, Text(reasons.budget_reason(request, found)))
+    table.add_row("progress deadline", f"{found.progress_deadline_s} s", Text(reasons.deadline_reason(request, found)))
+    table.add_row("engine's own timeout", f"{found.ready_timeout_s} s", Text(reasons.ready_timeout_reason(found)))
+    table.add_row("scale-up lead time", f"{found.lead_time_s} s", Text(reasons.lead_reason(request, found)))
+    table.add_row("cool-down", f"{found.cooldown_s} s", Text(reasons.cooldown_reason(request, found)))
+    if rate is not None and request.warm_replicas is not None:
+        bridged_s = warm_time(float(found.lead_time_s), request.policy.headroom_s)
+        without = no_warm_probability(request.warm_replicas, bridged_s, _rate(rate))
+        words = f"at {rate}, each start taking {bridged_s:.0f} s, {without:.2%} of demands find none warm (at most {target:.2%})"
+        table.add_row("warm replicas", str(request.warm_replicas), Text(words))
     return table
 
 

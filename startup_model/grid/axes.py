@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,10 @@ from startup_model.prediction import Start
 __all__ = ["LARGEST_GRID", "LARGEST_SHAPES", "Axis", "read_axes"]
 
 LARGEST_GRID = 10_000_000
-"""Points of one sweep: the total of so many takes 80 MB, all phases of them at most 1.5 GB."""
+"""Points of one sweep: the total of so many takes 80 MB, everything that can be asked of them at most about 3 GB."""
 
 LARGEST_SHAPES = 50_000
-"""Combinations of axes that are no plain numbers, each of which takes about half a millisecond."""
+"""Combinations of axes that are no plain numbers, each of which takes up to a millisecond."""
 
 _STORAGE = "hardware.storage."
 NUMBERS: Mapping[str, str] = {
@@ -62,6 +62,8 @@ class Axis(NamedTuple):
     """Number of the node that the values are, for a number axis."""
     tiers: frozenset[str] = frozenset(STORAGE_TIERS)
     """Tiers of storage with which a number axis has an effect."""
+    numbers: FloatArray | None = None
+    """The values of a number axis, in base units."""
 
     @property
     def size(self) -> int:
@@ -82,7 +84,9 @@ def read_axes(axes: object, base: Start) -> tuple[Axis, ...]:
     """
     if not isinstance(axes, Mapping) or not axes:
         raise ConfigError("axes", axes, "it should map names to values", "such as {'engine.tp': [1, 2, 4]}")
-    sizes = {str(name): _size(str(name), values) for name, values in axes.items()}
+    if (wrong := next((name for name in axes if not isinstance(name, str)), None)) is not None:
+        raise ConfigError("axes", wrong, "it should be a dotted name", "such as 'engine.tp'")
+    sizes = {name: _size(name, values) for name, values in axes.items()}
     points = math.prod(sizes.values())
     if points > LARGEST_GRID:
         shape = " x ".join(map(str, sizes.values()))
@@ -90,77 +94,94 @@ def read_axes(axes: object, base: Start) -> tuple[Axis, ...]:
         raise ConfigError("axes", MISSING, problem, "take fewer values, or several sweeps")
     if clash := _clash(axes):
         raise ConfigError("axes", clash, "two axes change this field", "drop one of them")
-    counts = [size for name, size in sizes.items() if not _is_number_axis(name, base)]
-    if math.prod(counts) > LARGEST_SHAPES:
-        problem = f"{math.prod(counts):,} combinations of {', '.join(n for n in sizes if not _is_number_axis(n, base))}, more than {LARGEST_SHAPES:,}"
-        raise ConfigError(
-            "axes", MISSING, problem, f"take fewer values of them; numbers such as {TIER_BANDWIDTH} are free"
-        )
-    return tuple(_read_axis(name, values, base) for name, values in axes.items())
+    pinned = base.profile is not None and "profile" not in {field for n, v in axes.items() for field in _fields(n, v)}
+    numbers = {name for name in axes if name in NUMBERS and (pinned or name != "hardware.gpu_memory_bandwidth")}
+    shapes = {name: size for name, size in sizes.items() if name not in numbers}
+    if math.prod(shapes.values()) > LARGEST_SHAPES:
+        problem = f"{math.prod(shapes.values()):,} combinations of {', '.join(shapes)}, more than {LARGEST_SHAPES:,}"
+        remedy = f"take fewer values of them; numbers such as {TIER_BANDWIDTH} are free"
+        raise ConfigError("axes", MISSING, problem, remedy)
+    return tuple(
+        _number_axis(name, values, base) if name in numbers else _shape_axis(name, values)
+        for name, values in axes.items()
+    )
 
 
 def _size(name: str, values: object) -> int:
     """How many values an axis has, before any of them is looked at."""
-    if isinstance(values, str | bytes) or not isinstance(values, Sized) or np.ndim(values if isinstance(values, np.ndarray) else 0) > 1:  # fmt: skip
-        raise ConfigError(f"axes.{name}", values, "it should be a list of values", "or a dict of labels and values")
+    problem, remedy = "it should be a list of values", "or a dict of labels and values"
+    flat = not isinstance(values, np.ndarray) or values.ndim == 1
+    if isinstance(values, str | bytes) or not isinstance(values, Sized) or not isinstance(values, Iterable) or not flat:
+        raise ConfigError(f"axes.{name}", values, problem, remedy)
     try:
         size = len(values)
-    except (OverflowError, TypeError):
+    except Exception:  # too long to be counted, or whatever a foreign class does
         raise ConfigError(f"axes.{name}", MISSING, "it has too many values, or none", "give a list of values") from None
     if size == 0:
         raise ConfigError(f"axes.{name}", values, "it has no values", "give at least one, or leave the axis out")
     return size
 
 
-def _is_number_axis(name: str, base: Start) -> bool:
-    """Whether terms take the values of an axis as an array. The bandwidth of device memory also chooses the reference profile where none is given."""
-    return name in NUMBERS and not (name == "hardware.gpu_memory_bandwidth" and base.profile is None)
+def _fields(name: str, values: Any) -> set[str]:
+    """The fields that an axis changes: its own, or those of a scenario."""
+    scenario = name not in field_names() and isinstance(values, Mapping)
+    return {str(f) for v in values.values() if isinstance(v, Mapping) for f in v} if scenario else {name}
 
 
-def _clash(axes: Mapping[Any, Any]) -> str | None:
+def _clash(axes: Mapping[str, Any]) -> str | None:
     """A field that two axes change, if there is one: the same name, or one bandwidth by two names."""
+    tiers = {_STORAGE + tier for tier in STORAGE_TIERS}
     seen: set[str] = set()
     for name, values in axes.items():
-        scenario = name not in field_names() and isinstance(values, Mapping)
-        fields = {str(f) for v in values.values() if isinstance(v, Mapping) for f in v} if scenario else {str(name)}
-        if twice := next((field for field in sorted(fields) if field in seen), None):
+        fields = _fields(name, values)
+        alike = tiers if TIER_BANDWIDTH in fields else {TIER_BANDWIDTH} if fields & tiers else set()
+        if twice := next((field for field in sorted(fields | alike) if field in seen), None):
             return twice
         seen |= fields
-    bandwidths = [_STORAGE + tier for tier in STORAGE_TIERS if _STORAGE + tier in axes]
-    return TIER_BANDWIDTH if TIER_BANDWIDTH in axes and bandwidths else None
+    return None
 
 
-def _read_axis(name: object, values: Any, base: Start) -> Axis:
+def _shape_axis(name: str, values: Any) -> Axis:
+    """An axis of values that shape a start: each is one change, or a scenario of several."""
     if isinstance(values, Mapping) and name not in field_names() and all(isinstance(v, Mapping) for v in values.values()):  # fmt: skip
-        return _scenario_axis(str(name), values)
+        return _scenario_axis(name, values)
     field = check_name(name, "axes")
-    if _is_number_axis(field, base) and not isinstance(values, Mapping):
-        return _number_axis(field, values, base)
-    given = list(values.values()) if isinstance(values, Mapping) else [_plain(value) for value in values]
-    labels = list(values) if isinstance(values, Mapping) else [label_of(value) for value in given]
+    labels, given = _labelled(name, values)
     return Axis(field, _distinct(field, labels), tuple({field: value} for value in given))
+
+
+def _labelled(name: str, values: Any) -> tuple[list[Any], list[Any]]:
+    """Labels and values; the labels of a list are what its values are called."""
+    try:
+        given = [_plain(value) for value in (values.values() if isinstance(values, Mapping) else values)]
+        labels = list(values) if isinstance(values, Mapping) else [label_of(value) for value in given]
+    except Exception:  # whatever a foreign class does when it is walked through
+        raise ConfigError(f"axes.{name}", MISSING, "its values cannot be listed", "give a list of values") from None
+    return labels, given
 
 
 def _scenario_axis(name: str, values: Mapping[Any, Mapping[Any, Any]]) -> Axis:
     """An axis of named changes to several fields at once."""
     for label, changes in values.items():
         for field in changes:
-            check_name(field, f"axes.{name}.{label}")
+            check_name(field, f"axes.{name}.{label_of(label)}")
     return Axis(name, _distinct(name, list(values)), tuple(dict(changes) for changes in values.values()))
 
 
 def _number_axis(name: str, values: Any, base: Start) -> Axis:
     """An axis of numbers in base units. All are read through the configuration, or of very many plain numbers the least and the largest."""
     base = _unbounded(base)
+    whole = name.endswith("concurrent_starts")
+    labels: Any = None
     plain = isinstance(values, np.ndarray | range) and np.asarray(values[:1]).dtype.kind in "fiu"
     if plain and len(values) > _MOST_CHECKED_ONE_BY_ONE:
-        numbers = np.asarray(values, dtype=float)
+        numbers = np.array(values, dtype=float)
         if not np.isfinite(numbers).all():
             raise ConfigError(f"axes.{name}", float("nan"), "it holds a value that is no finite number", "leave it out")
-        if name.endswith("concurrent_starts") and (numbers != np.floor(numbers)).any():
+        if whole and (numbers != np.floor(numbers)).any():
             raise ConfigError(f"axes.{name}", MISSING, "it should hold whole numbers", "round them")
         for extreme in (numbers.min(), numbers.max()):
-            _read_number(name, int(extreme) if name.endswith("concurrent_starts") else float(extreme), base)
+            _read_number(name, int(extreme) if whole else float(extreme), base)
         if len(np.unique(numbers)) < len(numbers):
             raise ConfigError(f"axes.{name}", MISSING, "it holds a value twice", "leave out the repetition")
     else:
@@ -168,9 +189,13 @@ def _number_axis(name: str, values: Any, base: Start) -> Axis:
             raise ConfigError(
                 f"axes.{name}", MISSING, f"{len(values):,} values that are no array", "give a numpy array"
             )
-        numbers = np.array([_read_number(name, _plain(value), base) for value in values])
+        names, given = _labelled(name, values)
+        numbers = np.array([_read_number(name, value, base) for value in given])
+        labels = _distinct(name, names) if isinstance(values, Mapping) else None
         _distinct(name, numbers.tolist())
-    return Axis(name, numbers, (), NUMBERS[name], _TIERS.get(name, frozenset(STORAGE_TIERS)))
+    numbers.setflags(write=False)
+    tiers = _TIERS.get(name, frozenset(STORAGE_TIERS))
+    return Axis(name, numbers if labels is None else labels, (), NUMBERS[name], tiers, numbers)
 
 
 def _read_number(name: str, value: Any, base: Start) -> float:
@@ -201,9 +226,14 @@ def _distinct(name: str, labels: Sequence[Any]) -> tuple[Any, ...]:
     """The labels when no two are equal. Raises ConfigError."""
     seen = set()
     for label in labels:
-        if label in seen:
+        try:
+            twice = label in seen
+        except TypeError:
             raise ConfigError(
-                f"axes.{name}", label, "it appears twice", "leave out the repetition, or give labels: {label: value}"
-            )
+                f"axes.{name}", label, "it is no label", "give labels that are texts or numbers"
+            ) from None
+        if twice:
+            problem, remedy = "it appears twice", "leave out the repetition, or give labels: {label: value}"
+            raise ConfigError(f"axes.{name}", label, problem, remedy)
         seen.add(label)
     return tuple(labels)

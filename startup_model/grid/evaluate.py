@@ -66,7 +66,11 @@ class Grid(NamedTuple):
 
     def start_at(self, plan: Plan, place: Sequence[int]) -> Start:
         """The start of a point, the numbers of its axes put in."""
-        numbers = {axis.name: axis.labels[i].item() for axis, i in zip(self.axes, place, strict=True) if axis.number}
+        numbers = {
+            axis.name: float(axis.numbers[i])
+            for axis, i in zip(self.axes, place, strict=True)
+            if axis.numbers is not None
+        }
         start, tier = plan.start, plan.start.hardware.storage.tier
         concurrent = numbers.pop("hardware.storage.concurrent_starts", None)
         if concurrent is not None:
@@ -78,13 +82,13 @@ class Grid(NamedTuple):
         given = start.hardware.storage.network_disk
         if network and given and given > network:
             start = apply_changes(start, {"hardware.storage.network_disk": network})
-        return apply_changes(start, dict(sorted(numbers.items())))
+        return apply_changes(start, numbers)
 
     def along(self, axis: int) -> FloatArray:
         """The values of a number axis, in the dimension of the axis."""
         shape = [1] * len(self.axes)
         shape[axis] = self.axes[axis].size
-        return np.asarray(self.axes[axis].labels, dtype=float).reshape(shape)
+        return np.asarray(self.axes[axis].numbers).reshape(shape)
 
 
 class StepArrays(NamedTuple):

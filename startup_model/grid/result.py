@@ -90,7 +90,7 @@ class Sweep:
     @cached_property
     def slowest_s(self) -> FloatArray:
         """``total_s`` with caches of unknown state taken as cold."""
-        return self.total_s + self._times.cold_extra
+        return _frozen(self.total_s + self._times.cold_extra)
 
     @property
     def slo_bound_s(self) -> FloatArray:
@@ -101,7 +101,7 @@ class Sweep:
     def interval(self) -> tuple[FloatArray, FloatArray]:
         """(low, high) at ``level``."""
         factor = self._factor((1.0 + self.level) / 2.0)
-        return self.total_s / factor, self.slowest_s * factor
+        return _frozen(self.total_s / factor), _frozen(self.slowest_s * factor)
 
     def quantile(self, probability: float) -> FloatArray:
         """Seconds below which each start stays with this probability, as ``StartupPrediction.quantile``. Raises ConfigError."""
@@ -128,14 +128,13 @@ class Sweep:
     @cached_property
     def bottleneck(self) -> np.ndarray[Any, Any]:
         """Name of the phase that adds most."""
-        names = np.array([phase.value for phase in self._times.phases])
-        best, most = np.zeros(self.shape, dtype=np.int64), np.full(self.shape, -1.0)
+        names = np.array([phase.value for phase in self._times.phases], dtype=object)
+        best, most = np.zeros(self.shape, dtype=np.int8), np.full(self.shape, -1.0)
         for i, seconds in enumerate(self._times.phases.values()):
             larger = seconds > most
             best[larger] = i
             np.maximum(most, seconds, out=most)
-        found: np.ndarray[Any, Any] = names[best]
-        return found
+        return _frozen(names[best])
 
     @cached_property
     def reasons(self) -> Mapping[str, int]:
@@ -184,15 +183,16 @@ class Sweep:
         ``by``: total_s, slowest_s, slo_bound_s, a phase, or an array of the grid's shape, such as a price. Raises ConfigError when no point is
         feasible, UnknownNameError for a name that does not exist.
         """
-        values = np.where(self.feasible, self._values(by), np.inf)
+        wanted = self._values(by)
+        values = np.where(self.feasible & np.isfinite(wanted), wanted, np.inf)
         if per is None:
             if not np.isfinite(values).any():
                 why = next(iter(self.reasons), "no point is finite")
                 raise ConfigError("axes", MISSING, f"no point of the {self.size} starts ({why})", "take other values")
             return self.point(np.unravel_index(int(values.argmin()), self.shape))
         names = list(self.axes)
-        if per not in names:
-            raise UnknownNameError("per", str(per), names)
+        if not isinstance(per, str) or per not in names:
+            raise UnknownNameError("per", per if isinstance(per, str) else shown(per), names)
         axis = names.index(per)
         found = {}
         for i, label in enumerate(self.axes[per]):
@@ -231,9 +231,10 @@ class Sweep:
                 raise ConfigError(name, MISSING, "the axis has several values", "say which")
             values = [_plain(value) for value in known]
             wanted = labels.get(name, values[0])
-            if wanted not in values:
+            found = [i for i, value in enumerate(values) if isinstance(wanted, str | int | float) and value == wanted]
+            if not found:
                 raise ConfigError(name, wanted, "no value of the axis", f"such as {shown(values[0])}")
-            place.append(values.index(wanted))
+            place.append(found[0])
         return self.point(place)
 
     # --- tables ---
@@ -242,7 +243,7 @@ class Sweep:
         """The grid as a table: a flat array for each axis, the total, each phase, ``slowest_s``, ``status`` and ``extrapolated``; a row a point."""
         table: dict[str, np.ndarray[Any, Any]] = {}
         for i, axis in enumerate(self._grid.axes):
-            labels = np.empty(axis.size, dtype=object) if axis.number is None else np.asarray(axis.labels)
+            labels = np.empty(axis.size, dtype=object if isinstance(axis.labels, tuple) else float)
             labels[:] = axis.labels
             along = [1] * len(self.shape)
             along[i] = axis.size
@@ -276,7 +277,8 @@ class Sweep:
 
     def _wide(self, values: list[Any]) -> np.ndarray[Any, Any]:
         """A value of each combination, for each point."""
-        return np.broadcast_to(np.array(values).reshape(self._grid.plans.shape), self.shape)
+        kind = object if isinstance(values[0], str) else None
+        return np.broadcast_to(np.array(values, dtype=kind).reshape(self._grid.plans.shape), self.shape)
 
     @cached_property
     def _valid(self) -> np.ndarray[Any, Any]:
@@ -285,13 +287,15 @@ class Sweep:
     def _shown(self, values: FloatArray) -> FloatArray:
         """Values for each point, NaN for those that cannot be."""
         wide = np.broadcast_to(values, self.shape)
-        return wide if self._valid.all() else np.where(self._valid, wide, np.nan)
+        return wide if self._valid.all() else _frozen(np.where(self._valid, wide, np.nan))
 
     def _values(self, by: str | FloatArray) -> FloatArray:
         if not isinstance(by, str):
             try:
+                if np.iscomplexobj(by):
+                    raise TypeError
                 return np.broadcast_to(np.asarray(by, dtype=float), self.shape)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 problem = f"it does not go with the grid's shape {self.shape}"
                 raise ConfigError("by", shown(by), problem, "give a name or an array of that shape") from None
         totals = {"total_s": "total_s", "slowest_s": "slowest_s", "slo_bound_s": "slo_bound_s"}
@@ -311,9 +315,11 @@ class _Shown(Mapping[str, FloatArray]):
         self._widen = widen
 
     def __getitem__(self, name: str) -> FloatArray:
-        found = self._values.get(name)  # type: ignore[call-overload]
+        found = self._values.get(name) if isinstance(name, str) else None  # type: ignore[call-overload]
         if found is None:
-            raise UnknownNameError("phase", str(name), [phase.value for phase in self._values])
+            raise UnknownNameError(
+                "phase", name if isinstance(name, str) else shown(name), [p.value for p in self._values]
+            )
         return self._widen(found)
 
     def __iter__(self) -> Iterator[str]:
@@ -323,7 +329,13 @@ class _Shown(Mapping[str, FloatArray]):
         return len(self._values)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return isinstance(name, str) and name in self._values
+
+
+def _frozen(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array that nobody writes into: it is kept, and shown again."""
+    values.setflags(write=False)
+    return values
 
 
 def _domain(plan: object) -> tuple[str, ...]:

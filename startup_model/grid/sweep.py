@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from startup_model.errors import MISSING, ConfigError, shown
+from startup_model.errors import MISSING, ConfigError
 from startup_model.factors import SAFETY_FACTOR, check_safety_factor
 from startup_model.grid.axes import read_axes
 from startup_model.grid.evaluate import branches_of, make_grid, times_of
@@ -40,18 +40,15 @@ def sweep(
 
     Bandwidths [B/s], single-thread scores [1], times [s] and sizes [B] of a node are taken as arrays by the terms and cost next to nothing; every combination of
     other fields (flags, models, memory sizes; the bandwidth of device memory where no profile is given, since it chooses the reference) is planned once, which
-    takes about half a millisecond. A network disk faster than ``network_bandwidth`` is bounded by it. Raises ConfigError, InputFileError or ProfileError with one line;
+    takes up to a millisecond. A network disk faster than ``network_bandwidth`` is bounded by it. Raises ConfigError, InputFileError or ProfileError with one line;
     a single combination that cannot be is a point of status ``invalid``, unless none can be.
     """
     base = as_start(model_cfg, hw_cfg, engine_cfg, profile, engine_options)
     level, safety = check_level(level), check_safety_factor(safety_factor)
     grid = make_grid(base, read_axes(axes, base))
     if not any(isinstance(plan, Plan) for plan in grid.plans.flat):
-        problem = (
-            f"no point can be: {shown(str(grid.plans.flat[0]))}"
-            if grid.plans.size == 1
-            else f"no point can be, the first since {grid.plans.flat[0]}"
-        )
+        first = grid.plans.flat[0]
+        problem = f"no point can be: {first}" if grid.plans.size == 1 else f"no point can be, the first since {first}"
         raise ConfigError("axes", MISSING, problem)
     branches = branches_of(grid, check_include(include))
     return Sweep(grid, branches, times_of(grid, branches), level, safety)

@@ -109,7 +109,14 @@ class Engine(NamedTuple):
             )
         head = " ".join(f"{name}='{value}'" for name, value in (VARIABLES | variables).items())
         command = f"{head} {self.python} -m vllm.entrypoints.openai.api_server --model {self.models / shape} {FLAGS} {' '.join(flags)}"
-        found = profile_server(command, repetitions=repetitions, limits=LIMITS, out=HOME / "runs.jsonl", dataset="e2e")
+        found = profile_server(
+            command,
+            repetitions=repetitions,
+            limits=LIMITS,
+            warm_up=False,
+            out=HOME / "runs.jsonl",
+            dataset="e2e",
+        )
         RUNS.extend(found)
         return found
 
