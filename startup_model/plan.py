@@ -27,7 +27,7 @@ from startup_model.warnings import (
     version_warnings,
 )
 
-__all__ = ["COLD_INPUTS", "ENOUGH_GROUPS", "SEGMENTS", "SEGMENT_SPREADS", "Plan", "describe", "make_plan"]
+__all__ = ["COLD_INPUTS", "ENOUGH_GROUPS", "GIVEN_BY", "SEGMENTS", "SEGMENT_SPREADS", "Plan", "describe", "make_plan"]
 
 SEGMENTS = (*BEFORE_ENGINE, *AFTER_READY)
 """Phases outside the time to ready, which are added on request."""
@@ -46,14 +46,14 @@ SEGMENT_SPREADS: Mapping[Phase, float] = MappingProxyType(
 """Segment whose number nobody gave -> standard deviation of its logarithm, independent of the host: 45 to 410 s for a node and 0.02 to 0.1 GB/s for an
 image span a factor of five to nine."""
 
-_GIVEN_BY: Mapping[Phase, tuple[str, ...]] = MappingProxyType(
+GIVEN_BY: Mapping[Phase, tuple[str, ...]] = MappingProxyType(
     {
         Phase.PROVISION: ("provision_s",),
-        Phase.IMAGE_PULL: ("image_bytes", "image_pull_bandwidth"),
+        Phase.IMAGE_PULL: ("image_pull_bandwidth",),
         Phase.CONTAINER_START: ("container_start_s",),
     }
 )
-"""Segment -> the fields of the node that decide it; all given: no scatter."""
+"""Segment -> the fields of the node that decide it (engine images are of much the same size, their rates differ): given, no scatter."""
 
 UNLIKE_SPREAD = 0.5
 """The same for the whole start on another engine or another kind of device than the profile's: a factor of two is usual."""
@@ -111,7 +111,7 @@ class Plan(NamedTuple):
 
     def segment_spread(self, phase: Phase, given: Container[str] = ()) -> float:
         """Standard deviation of the logarithm of a segment, independent of the host; 0 where the node (or ``given``, fields of a sweep) gives its numbers."""
-        fields = _GIVEN_BY.get(phase, ())
+        fields = GIVEN_BY.get(phase, ())
         known = (name in given or getattr(self.start.hardware, name) is not None for name in fields)
         return 0.0 if fields and all(known) else SEGMENT_SPREADS[phase]
 

@@ -173,6 +173,8 @@ class StartupPrediction:
         if entry is None:
             raise UnknownNameError("phase", str(phase), [name.value for name in self.phases])
         check_probability(probability)
+        if entry.phase in self.segments:  # scatters by itself, whatever the host
+            return entry.elapsed_s * Spread(0.0, 1, entry.spread).factor(probability)
         own = max(self.spread.own, PHASE_SCATTER)
         return entry.elapsed_s * Spread(entry.spread, self.spread.degrees, own).factor(probability)
 

@@ -435,3 +435,15 @@ def test_spreads_beyond_every_number_are_infinite() -> None:
     found = predict(LLAMA_7B, "h100-nvl", page_cache="hot", compile_cache="warm")
     assert found.spread._replace(own=1e3).factor(0.99) == float("inf")
     assert found.spread._replace(own=1e3).factor(0.01) == 0.0
+
+
+def test_segments_scatter_by_themselves() -> None:
+    """Two thirds of a node's or an image's time either way; not by the factor of six that hosts nobody measured may be off."""
+    found = predict(LLAMA_7B, "h100-nvl", include=["provision", "image_pull"])
+    assert found.phase_quantile("provision", 0.99) < 6 * found.segments[Phase.PROVISION]
+    given = HardwareConfig.preset("h100-nvl", provision_s=60.0, image_bytes="8 GB", image_pull_bandwidth="0.5 GB/s")
+    sure = predict(LLAMA_7B, given, page_cache="hot", compile_cache="warm", include=["provision", "image_pull"])
+    alone = predict(LLAMA_7B, given, page_cache="hot", compile_cache="warm")
+    assert sure.phase_quantile("provision", 0.99) == 60.0
+    # What is given does not scatter: 76 s are added to both ends, in relation less than before.
+    assert sure.quantile(0.95) - sure.total_s < 1.6 * (alone.quantile(0.95) - alone.total_s)

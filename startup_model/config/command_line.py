@@ -24,11 +24,13 @@ from startup_model.errors import MISSING, ConfigError, StartupModelError
 __all__ = [
     "EngineArgument",
     "EngineWords",
+    "PastedWords",
     "argument_fields",
     "engine_words",
     "kept_variables",
     "known_flags",
     "known_switches",
+    "pasted_words",
     "read_command",
     "read_words",
 ]
@@ -53,7 +55,6 @@ _VARIABLE = re.compile(
 )
 _ACCOUNT = re.compile(r"(?<![\w/.:@+-])[A-Za-z_][\w.+-]{0,63}:[^\s/@]{1,200}@(?=[\w\[])(?!sha256:)")
 """A user and a password in front of a host, without a scheme."""
-_ENVIRONMENT_KEPT, _MODEL_FLAG = KEPT_VARIABLES, MODEL_FLAG
 _LONGEST_VARIABLE = 300
 _LONGEST_KEPT = 200
 _MOST_KEPT = 100
@@ -107,7 +108,7 @@ def read_command(command: str) -> dict[str, Any]:
             "command", command, "empty", "paste a line such as 'vllm serve MODEL --tensor-parallel-size 2'"
         )
     _check_text(command)
-    text = command.replace("\r\n", "\n").translate(_LOOK_ALIKES)
+    text = _plain_text(command)
     fields = _read_manifest(text) if _MANIFEST.search(text) else _read_script(text, {})
     if fields is None:
         raise ConfigError(
@@ -135,32 +136,82 @@ def _check_text(command: str) -> None:
         raise ConfigError("command", _redacted(command), "not UTF-8 text", "paste it again as plain text")
 
 
-def _read_script(text: str, environment: dict[str, str], depth: int = 0) -> dict[str, Any] | None:
-    """The fields of the first command that starts an engine, or None; assignments go into ``environment``."""
+class PastedWords(NamedTuple):
+    """The command of a paste that starts an engine."""
+
+    words: tuple[str, ...]
+    """As ``engine_words`` takes them, variables that the paste sets filled in."""
+    environment: Mapping[str, str]
+    """What the paste sets for it."""
+    image: str | None
+    """The container image, where a container runtime starts it."""
+
+
+def pasted_words(command: str) -> PastedWords | None:
+    """The words of the first command in a paste that starts an engine; None where it starts none, and for a manifest, which is no command line.
+
+    Raises ConfigError for text that cannot be read and for a quote that is not closed.
+    """
+    _check_text(command)
+    text = _plain_text(command)
+    environment: dict[str, str] = {}
+    found = None if _MANIFEST.search(text) else _find_in_script(text, environment)
+    if found is None:
+        return None
+    start, words = found
+    image = None if start.image is None else words[start.image].removeprefix("--image=")
+    return PastedWords(tuple(words), environment, image)
+
+
+def _plain_text(command: str) -> str:
+    """A paste with plain quotes, spaces and line breaks."""
+    return command.replace("\r\n", "\n").translate(_LOOK_ALIKES)
+
+
+_Found = tuple[_Start, list[str]]
+
+
+def _find_in_script(text: str, environment: dict[str, str], depth: int = 0) -> _Found | None:
+    """The first command of a script that starts an engine, and its words, or None; assignments go into ``environment``."""
     for tokens in _simple_commands(re.sub(r"\A\s*[>$%]\s+", "", text)):
-        words = _take_environment(tokens, environment)
-        fields = _read_words(words, environment, depth)
-        if fields is not None:
-            return fields
+        found = _find_in_words(_take_environment(tokens, environment), environment, depth)
+        if found is not None:
+            return found
     return None
 
 
-def _read_words(
+def _find_in_words(
     words: list[str], environment: dict[str, str], depth: int = 0, *, fills_in: bool = True
-) -> dict[str, Any] | None:
-    """The fields of one command, or None when it starts no engine; scripts of ``bash -c`` are read too."""
+) -> _Found | None:
+    """The same in the words of one command; scripts of ``bash -c`` are read too."""
     start = _find_engine(words)
     if start is not None:
         if start.image is not None:
             _take_container_environment(words[: start.image], environment)
         own = words[start.position :]
-        return _read_arguments(
-            start, [_plain_dashes(_filled_in(word, environment)) for word in own] if fills_in else own, environment
-        )
+        filled = [_plain_dashes(_filled_in(word, environment)) for word in own] if fills_in else own
+        return start, [*words[: start.position], *filled]
     for option, script in pairwise(words):
         if re.fullmatch(r"-[a-z]{0,4}c", option) and depth < 2:
-            return _read_script(script, environment, depth + 1)
+            return _find_in_script(script, environment, depth + 1)
     return None
+
+
+def _read_script(text: str, environment: dict[str, str]) -> dict[str, Any] | None:
+    """The fields of the first command that starts an engine, or None; assignments go into ``environment``."""
+    return _read_found(_find_in_script(text, environment), environment)
+
+
+def _read_words(words: list[str], environment: dict[str, str], *, fills_in: bool = True) -> dict[str, Any] | None:
+    """The fields of one command, or None when it starts no engine."""
+    return _read_found(_find_in_words(words, environment, fills_in=fills_in), environment)
+
+
+def _read_found(found: _Found | None, environment: Mapping[str, str]) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    start, words = found
+    return _read_arguments(start, words[start.position :], environment)
 
 
 def _redacted(command: str) -> str:

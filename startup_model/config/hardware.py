@@ -53,7 +53,7 @@ guides advise.
 CLUSTER_DEFAULTS: Mapping[str, float] = {
     "provision_s": 120.0,
     "image_bytes": 10e9,
-    "image_pull_bandwidth": 0.1e9,
+    "image_pull_bandwidth": 0.05e9,
     "container_start_s": 2.0,
 }
 """Segments before the engine where they are asked for and the node does not give them.

@@ -180,7 +180,7 @@ def _poisson_scattered(
     medians = cold * np.exp(-(scatter**2) / 2.0)
 
     def waits_longer(wait_s: float) -> float:
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             position = np.log(wait_s / medians) / scatter if wait_s > 0 else np.full(len(cold), -np.inf)
         longer = ndtr(-position)
         still = cold * ndtr(scatter - position) - wait_s * longer

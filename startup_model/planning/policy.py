@@ -1,4 +1,4 @@
-"""The policy of an autoscaler: what it promises, how late it notices, and how much waiting is hidden."""
+"""The policy of an autoscaler: which quantile it plans for, how late it notices, and how much waiting is hidden."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from startup_model.config.hardware import CLUSTER_DEFAULTS
 from startup_model.errors import MISSING, ConfigError, StartupModelError, UnknownNameError
 from startup_model.model import predict
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
+from startup_model.plan import GIVEN_BY
 from startup_model.planning.starts import check_prediction
 from startup_model.prediction import StartupPrediction
 from startup_model.units import parse_bandwidth, parse_bytes
@@ -110,15 +111,6 @@ SEGMENT_RANGES: Mapping[str, Range] = MappingProxyType(
 )
 """Segment around the engine -> seconds: low, typical, high. The image of 10 GB is pulled plainly; ``image_pull_seconds`` has the lazy way and other sizes."""
 
-_NODE_FIELDS: Mapping[Phase, str] = MappingProxyType(
-    {
-        Phase.PROVISION: "provision_s",
-        Phase.IMAGE_PULL: "image_pull_bandwidth",
-        Phase.CONTAINER_START: "container_start_s",
-    }
-)
-"""Segment -> the field of the node that decides it; None there: assumed."""
-
 
 class FromNothing(NamedTuple):
     """Time from the order of a node to the first answer [s], and its parts."""
@@ -150,7 +142,7 @@ def from_nothing(prediction: StartupPrediction, pull: Pull = "plain") -> FromNot
 
 
 def _segment(phase: Phase, prediction: StartupPrediction, assumed: Range) -> Range:
-    given = getattr(prediction.context.start.hardware, _NODE_FIELDS[phase]) is not None
+    given = all(getattr(prediction.context.start.hardware, name) is not None for name in GIVEN_BY[phase])
     return _exactly(prediction.segments[phase], "given by the node") if given else assumed
 
 

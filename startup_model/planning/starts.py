@@ -98,8 +98,8 @@ def groups_needed(quantile: float) -> int:
 def held_out_groups(prediction: StartupPrediction) -> int:
     """Held-out groups [1] of its own host that a prediction rests on.
 
-    Equation: n = number of errors of the calibrated profile; 0 on a host that no profile stands for, whose spread is that between a few hosts. prediction: of ``predict``. Raises
-    ConfigError for anything else.
+    Equation: n = number of errors of the calibrated profile; 0 on a host that no profile stands for, whose spread is that between a few hosts. prediction: of ``predict``.
+    Raises ConfigError for anything else.
     Source: the profile's held-out errors, one a group.
     """
     if not isinstance(prediction, StartupPrediction):
