@@ -6,13 +6,15 @@ import contextlib
 import ctypes
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from startup_model.errors import InputFileError, StartupModelError
 
 __all__ = [
+    "Part",
     "checkpoint_files",
     "drop_all_caches",
     "evict",
@@ -26,6 +28,9 @@ _CHUNK = 2**23
 _MOST_FILES = 10_000
 _STEP = 2**30
 """Bytes of a file that are mapped at a time."""
+
+Part = tuple[Path, int, int]
+"""A piece of a file: its path, where the piece begins [B], its length [B]."""
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
@@ -43,8 +48,8 @@ def checkpoint_files(folder: Path) -> list[Path]:
     return tensors or files
 
 
-def read_into_cache(files: Iterable[Path]) -> int:
-    """Read every file to its end, so that the page cache holds what it can; returns the bytes read [B].
+def read_into_cache(files: Iterable[Path], tell: Callable[[int], object] = lambda done: None) -> int:
+    """Read every file to its end, so that the page cache holds what it can; returns the bytes read [B]. ``tell`` hears how many, once in a GiB.
 
     Files larger than the free memory push each other out: see ``resident_fraction``. Raises InputFileError for a file that is not there or cannot be read.
     """
@@ -53,12 +58,14 @@ def read_into_cache(files: Iterable[Path]) -> int:
     for path in files:
         with _opened(path) as descriptor:
             while count := os.readv(descriptor, [buffer]):
+                if total // _STEP != (total + count) // _STEP:
+                    tell(total + count)
                 total += count
     return total
 
 
-def evict(files: Iterable[Path]) -> None:
-    """Take files out of the page cache (``posix_fadvise`` DONTNEED), what was written to them on disk first.
+def evict(files: Iterable[Path | Part]) -> None:
+    """Take files, or pieces of them, out of the page cache (``posix_fadvise`` DONTNEED), what was written to them on disk first.
 
     It needs no privilege beyond reading them. It is advice: pages that another process maps or reads at the moment stay, and nothing says so; see ``resident_fraction``.
     Raises StartupModelError on a platform without ``posix_fadvise``, InputFileError for a file that is not there or cannot be read.
@@ -67,11 +74,11 @@ def evict(files: Iterable[Path]) -> None:
         raise StartupModelError(
             "this platform cannot take files out of the page cache: choose page_cache='hot' or 'as_is'"
         )
-    for path in files:
+    for path, begin, length in map(_part, files):
         with _opened(path) as descriptor:
             with contextlib.suppress(OSError):
                 os.fdatasync(descriptor)  # dirty pages would stay
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(descriptor, begin, length or 0, os.POSIX_FADV_DONTNEED)
 
 
 def drop_all_caches() -> None:
@@ -98,8 +105,8 @@ def may_be_seen(path: Path) -> bool:
     return owner == os.geteuid() or os.access(path, os.W_OK, effective_ids=effective)
 
 
-def resident_fraction(files: Iterable[Path]) -> float | None:
-    """Share [1] of the pages of some files that the page cache holds (``mincore``): 0 none, 1 all.
+def resident_fraction(files: Iterable[Path | Part]) -> float | None:
+    """Share [1] of the pages of some files, or pieces of them, that the page cache holds (``mincore``): 0 none, 1 all.
 
     None where nothing says so: a platform without ``mincore``, a file that this process neither owns nor may write (see ``may_be_seen``), or files without a byte.
     Raises InputFileError for a file that is not there or cannot be read.
@@ -109,13 +116,14 @@ def resident_fraction(files: Iterable[Path]) -> float | None:
         return None
     page = mmap.PAGESIZE
     held = total = 0
-    for path in files:
+    for path, begin, piece in map(_part, files):
         with _opened(path) as descriptor:
             if not may_be_seen(path):
                 return None
             size = os.fstat(descriptor).st_size
-            for offset in range(0, size, _STEP):
-                length = min(_STEP, size - offset)
+            end = size if piece is None else min(size, begin + piece)
+            for offset in range(begin // page * page, end, _STEP):
+                length = min(_STEP, end - offset)
                 pages = -(-length // page)
                 # A private writable mapping is never written to: only such a one gives ctypes its address.
                 with mmap.mmap(
@@ -127,9 +135,21 @@ def resident_fraction(files: Iterable[Path]) -> float | None:
                     del view
                 if failed:
                     return None
-                held += sum(byte & 1 for byte in present)
+                held += _count(present)
                 total += pages
     return held / total if total else None
+
+
+def _part(entry: Path | Part) -> tuple[Path, int, int | None]:
+    """Path, begin and length [B]; None: to the end of the file."""
+    return (entry[0], entry[1], entry[2]) if isinstance(entry, tuple) else (entry, 0, None)
+
+
+def _count(present: Any) -> int:
+    """How many bytes have their lowest bit set."""
+    import numpy as np
+
+    return int(np.count_nonzero(np.frombuffer(present, dtype=np.uint8) & 1))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +35,7 @@ from startup_model.model import EngineLike, HardwareLike, ModelLike, as_engine, 
 from startup_model.phases import Phase
 from startup_model.units import GIB, parse_bytes, parse_seconds
 
-__all__ = ["ReadReport", "append_run", "iter_runs", "read_runs", "runs_to_csv", "write_runs"]
+__all__ = ["ReadReport", "append_run", "check_appendable", "iter_runs", "read_runs", "runs_to_csv", "write_runs"]
 
 _WHAT = "a file of run records"
 _LONGEST_LINE = 2**20
@@ -1619,35 +1620,73 @@ def append_run(run: RunRecord, path: str | Path) -> None:
         raise InputFileError(
             f"{target}: a record of {len(line)} bytes, more than the {_LONGEST_LINE} that are read back"
         )
-    is_new = not target.exists()
+    with _opened_to_append(target) as file, _locked(file.fileno(), target):
+        try:
+            is_new = os.fstat(file.fileno()).st_size == 0
+            start = _mend_end(file, target)
+            _write_all(file, line, start)
+            if is_new:
+                _sync_folder(target.parent)
+        except OSError as error:
+            raise InputFileError(
+                f"{target}: cannot be written ({error.strerror or error}); make room, or choose another file"
+            ) from None
+
+
+def check_appendable(path: str | Path) -> None:
+    """Raise InputFileError where ``append_run`` would, as far as that is known before there is a run. A file that is not there is made, and is never removed."""
+    target = Path(path)
+    with _opened_to_append(target) as file:
+        try:
+            _check_begin(file, target)
+        except OSError as error:
+            raise InputFileError(f"{target}: cannot be read ({error.strerror or error}); choose another file") from None
+
+
+@contextmanager
+def _opened_to_append(target: Path) -> Iterator[BinaryIO]:
+    """A regular file, made where there is none; pipes and devices are not waited for."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         descriptor = os.open(target, flags, 0o644)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputFileError(f"{shown(str(target))}: cannot be written ({reason}); choose another file") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputFileError(f"{target}: not a regular file; choose another one")
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputFileError(f"{target}: not a regular file; choose another one")
-        with _locked(descriptor):
-            try:
-                start = _mend_end(file, target)
-                _write_all(file, line, start)
-                if is_new:
-                    _sync_folder(target.parent)
-            except OSError as error:
-                raise InputFileError(f"{target}: cannot be written ({error.strerror or error})") from None
+        yield file
+
+
+_LOCK_S = 30.0
+"""Seconds in which another process gives a file free: writing a record takes a fraction of one."""
+_LOCK_TICK_S = 0.02
 
 
 @contextmanager
-def _locked(descriptor: int) -> Iterator[None]:
-    """Hold the file for this process alone, where the system can."""
+def _locked(descriptor: int, target: Path) -> Iterator[None]:
+    """Hold the file for this process alone, where the system can. Raises InputFileError when another one keeps it."""
     try:
         import fcntl
     except ImportError:  # pragma: no cover - Windows
         yield
         return
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    end = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise InputFileError(
+                    f"{target}: another process has locked it for {_LOCK_S:.0f} s; end that one, or choose another file"
+                ) from None
+            time.sleep(_LOCK_TICK_S)
+        except OSError as error:
+            raise InputFileError(
+                f"{target}: it cannot be locked ({error.strerror or error}); choose a file on another file system"
+            ) from None
     try:
         yield
     finally:
@@ -1680,13 +1719,9 @@ def _sync_folder(folder: Path) -> None:
 def _mend_end(file: BinaryIO, path: Path) -> int:
     """Where the next line begins: behind the last whole one, a torn one set aside. Raises InputFileError for a file
     that is not one of runs."""
-    size = file.seek(0, os.SEEK_END)
+    size = _check_begin(file, path)
     if size == 0:
         return 0
-    file.seek(0)
-    first, ended, _ = file.read(_LONGEST_LINE + 1).lstrip(b"\xef\xbb\xbf").partition(b"\n")
-    if first.lstrip()[:1] not in (b"{", b"") or (ended and first.strip() and not isinstance(_parsed(first), dict)):
-        raise InputFileError(f"{path}: it holds no JSON lines, so no run is added; choose another file")
     file.seek(max(0, size - _LONGEST_LINE - 1))
     before, newline, tail = file.read().rpartition(b"\n")
     del before
@@ -1705,6 +1740,16 @@ def _mend_end(file: BinaryIO, path: Path) -> int:
     file.truncate(size - len(tail))
     warnings.warn(f"{path}: its last line was half written ({len(tail)} bytes) and now stands in {aside}", stacklevel=4)
     return size - len(tail)
+
+
+def _check_begin(file: BinaryIO, path: Path) -> int:
+    """Bytes of a file. Raises InputFileError where its first line is of no file of runs."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    first, ended, _ = file.read(_LONGEST_LINE + 1).lstrip(b"\xef\xbb\xbf").partition(b"\n")
+    if first.lstrip()[:1] not in (b"{", b"") or (ended and first.strip() and not isinstance(_parsed(first), dict)):
+        raise InputFileError(f"{path}: it holds no JSON lines, so no run is added; choose another file")
+    return size
 
 
 _CSV_COLUMNS = (

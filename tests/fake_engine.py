@@ -4,7 +4,8 @@
     python -m sglang.launch_server --model-path MODEL [flags of SGLang] --host H --port P
 
 FAKE_ENGINE says how it behaves: ok (default), exit, silent, unhealthy, no_health, stubborn (ignores SIGTERM), no_completions, oom; quiet_compile (its log does not
-tell whether it compiled), never_ready (its log does not say ready). FAKE_PIDS: a file that gets the process ids of all its processes. FAKE_CACHE: a folder; what was
+tell whether it compiled), never_ready (its log does not say ready), crash (ends on the first request), drip (its answer comes byte by byte), nested (its list of
+models is nested beyond reason), flood (prints 40 MB before it is ready), elsewhere (it listens on another port than its own). FAKE_PIDS: a file that gets the process ids of all its processes. FAKE_CACHE: a folder; what was
 compiled into it is loaded the next time. FAKE_STARTS: a file that gets a line for each start. With --api-key, requests need that key.
 
 As SGLang's older releases, it answers /health while it still warms up; the line that says ready comes later.
@@ -51,7 +52,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif key and self.headers.get("Authorization") != f"Bearer {key}":
             self.answer(401, f"you sent {self.headers.get('Authorization')}".encode())
         elif self.path == "/v1/models":
-            self.answer(200, json.dumps({"data": [{"id": "m"}]}).encode())
+            self.answer(200, b"[" * 500_000 if behaviour == "nested" else json.dumps({"data": [{"id": "m"}]}).encode())
         elif self.path == "/get_server_info" and is_sglang:
             self.answer(200, json.dumps({"version": "0.5.4", "api_key": key}).encode())
         else:
@@ -59,6 +60,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if behaviour == "crash":
+            print("FATAL: segmentation fault of the kernel", flush=True)
+            os._exit(7)
+        if behaviour == "drip":
+            self.send_response(200)
+            self.end_headers()
+            for _ in range(600):
+                self.wfile.write(b" ")
+                time.sleep(0.05)
+            return
+        if behaviour == "secret":
+            self.answer(400, f"\x1b[31mno {value('--api-key')} for you".encode())
+            return
         if behaviour == "no_completions":
             self.answer(404, b"no such path")
             return
@@ -105,6 +119,14 @@ def start_vllm() -> int:
     say("Model loading took 0.5 GiB and 0.05 seconds")
     if not eager:
         compile_graphs()
+    if behaviour == "flood":
+        for _ in range(400):
+            sys.stdout.write("x" * 99_999 + "\n")
+    if behaviour == "secret":
+        say(f"Started with key {value('--api-key')} in use, and {os.environ['VLLM_S3_CRED']}")
+    if behaviour == "secret_end":
+        say(f"RuntimeError: {value('--api-key')} is of no use")
+        return 1
     say("Available KV cache memory: 1.00 GiB")
     say("GPU KV cache size: 1,024 tokens")
     say("init engine (profile, create kv cache, warmup model) took 0.10 seconds")
@@ -179,7 +201,9 @@ def main() -> int:
     status = start_sglang() if is_sglang else start_vllm()
     if status:
         return status
-    server = http.server.ThreadingHTTPServer((value("--host"), int(value("--port"))), Handler)
+    server = http.server.ThreadingHTTPServer(
+        (value("--host"), 0 if behaviour == "elsewhere" else int(value("--port"))), Handler
+    )
     if is_sglang:
         threading.Thread(target=warm_up, daemon=True).start()
     if behaviour != "stubborn":

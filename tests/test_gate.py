@@ -17,6 +17,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from calibration import fit_profile, parse_log, read_runs, write_runs
 from calibration.gate import (
@@ -29,8 +30,8 @@ from calibration.gate import (
     read_candidates,
 )
 from calibration.gate.inputs import Given, host_of
-from calibration.gate.output import compare_junit, gate_junit
-from calibration.gate.report import FAIL_ON, KINDS, GateReport, RunVerdict
+from calibration.gate.output import compare_junit, gate_junit, print_gate
+from calibration.gate.report import FAIL_ON, KINDS, NOT_COUNTED, GateReport, RunVerdict
 from calibration.gate.shift import LogRatios, Point, common_shift
 from calibration.published import published_runs
 from calibration.records import PhaseSum, RunRecord
@@ -84,7 +85,7 @@ def only(report: GateReport) -> RunVerdict:
 
 def verdicts(report: GateReport) -> dict[str, str]:
     """Phase -> verdict, of those that are not ok."""
-    return {row.phase: row.verdict for row in report.rows if row.verdict not in ("ok", "minor")}
+    return {row.phase: row.verdict for row in report.rows if row.verdict != "ok" and row.verdict not in NOT_COUNTED}
 
 
 def kinds(report: GateReport) -> list[str]:
@@ -284,9 +285,31 @@ def test_what_stamps_do_not_resolve_does_not_count() -> None:
     expected = found.phases[Phase.GRAPH_CAPTURE].seconds
     assert 1.1 < expected < 1.34
     run = run_of(found).replace(wall_s=None, stamp_resolution_s=1.0)
-    assert gate([run.replace(phases=run.phases | {"graph_capture": 2.0})], NVL).passed
+    within = gate([run.replace(phases=run.phases | {"graph_capture": 2.0})], NVL)
+    assert within.passed
+    (row,) = (row for row in within.rows if row.phase == "graph_capture")
+    assert (row.verdict, row.measured_s > row.limit_s) == ("unresolved", True)
+    (case,) = (case for case in xml(gate_junit(within)).iter("testcase") if case.attrib["name"] == "graph_capture")
+    skipped = case.find("skipped")
+    assert skipped is not None
+    assert skipped.attrib["message"].startswith(
+        "beyond the limit by less than the stamps of the run resolve: measured 2.000 s"
+    )
     report = gate([run.replace(phases=run.phases | {"graph_capture": 3.1})], NVL)
     assert verdicts(report) == {"graph_capture": "regression"}
+
+
+def test_tables_explain_what_is_above_the_limit_and_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    """A captured log of whole seconds: model_init is short, memory_profiling not resolved; a run without either needs no legend."""
+    report = gate(read_candidates([LOGS / "base.log"], Profile.reference(NVL), Given(**CACHED)), NVL)
+    verdict_of = {row.phase: row.verdict for row in report.rows}
+    assert (verdict_of["model_init"], verdict_of["memory_profiling"]) == ("minor", "unresolved")
+    print_gate(Console(width=80, markup=False), report)
+    lines = capsys.readouterr().out.splitlines()
+    assert "minor: beyond the limit, but too short to count" in lines
+    assert "unresolved: beyond the limit by less than the stamps of the run resolve" in lines
+    print_gate(Console(width=80, markup=False), gate([run_of(predicted())], NVL))
+    assert "beyond the limit" not in capsys.readouterr().out
 
 
 def test_phases_may_have_a_factor_of_their_own() -> None:
@@ -1082,7 +1105,8 @@ def test_whatever_a_run_says_there_is_a_verdict(
     report = gate([run, base], NVL, data.draw(st.floats(1.001, 1000)))
     json.dumps(report.to_dict(), allow_nan=False)
     assert xml(gate_junit(report)).tag == "testsuites"
-    assert all(row.verdict in {*KINDS, "ok", "minor"} for row in report.rows)
+    assert all(row.verdict in {*KINDS, *NOT_COUNTED, "ok"} for row in report.rows)
+    assert all(row.measured_s <= row.limit_s for row in report.rows if row.verdict == "ok")
     assert report.passed == (not any(finding.fails for finding in report.findings))
 
 

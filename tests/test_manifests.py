@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
-import dataclasses
 import json
 import math
 import re
 import shlex
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -17,25 +18,40 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kubernetes_validate.utils import all_versions
 
-from startup_model import EngineConfig, HardwareConfig, Profile, StartupPrediction, predict
+from startup_model import EngineConfig, HardwareConfig, Profile, StartupPrediction, manifests, predict
+from startup_model.config.command_line import pasted_words
 from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
-from startup_model.manifests import FORMATS, PlanRequest, render, timings
+from startup_model.manifests import (
+    FORMATS,
+    PlanRequest,
+    cooldown_reason,
+    evidence_reason,
+    lead_reason,
+    ready_timeout_reason,
+    render,
+    timings,
+    warm_reason,
+    whole_reason,
+)
 from startup_model.manifests.arguments import engine_arguments, pasted_arguments
 from startup_model.manifests.document import Document, yaml_text
 from startup_model.manifests.names import check_label, label_from
 from startup_model.manifests.secrets import looks_secret, names_secret
-from startup_model.manifests.timings import ENGINE_TIMEOUT_S, LONGEST_S, start_time
+from startup_model.manifests.timings import ENGINE_TIMEOUT_S, LONGEST_S, segment_time, start_with
 from startup_model.phases import BEFORE_ENGINE, Phase
-from startup_model.planning import ScalingPolicy
+from startup_model.plan import SEGMENT_SPREADS
+from startup_model.planning import DEFAULT_QUANTILE, ScalingPolicy, groups_needed, pool_size
+from startup_model.units import format_seconds
 
 LLAMA_70B = "meta-llama/Llama-3.1-70B-Instruct"
 README_COMMAND = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4"
 SGLANG_COMMAND = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 2"
 QWEN = "Qwen/Qwen3-8B"
 
-VERSIONS = ("1.25", "1.28", "1.31", "1.34", kubernetes_validate.latest_version())
-"""Kubernetes versions whose published schemas come with kubernetes-validate."""
+VERSIONS = (all_versions()[0], all_versions()[-1])
+"""The oldest and the newest Kubernetes whose published schemas come with kubernetes-validate."""
 
 CORE = ("kubernetes", "hpa", "configmap")
 """Formats of Kubernetes itself."""
@@ -67,20 +83,10 @@ def simple(command: str, **changes: Any) -> PlanRequest:
     )
 
 
-def scaled(prediction: StartupPrediction, factor: float) -> StartupPrediction:
-    """The same start, all of it ``factor`` times as long."""
-    phases = {
-        phase: entry._replace(seconds=factor * entry.seconds, elapsed_s=factor * entry.elapsed_s)
-        for phase, entry in prediction.phases.items()
-    }
-    segments = {phase: factor * seconds for phase, seconds in prediction.segments.items()}
-    return dataclasses.replace(
-        prediction,
-        phases=phases,
-        total_s=factor * prediction.total_s,
-        slowest_s=factor * prediction.slowest_s,
-        context=prediction.context._replace(segments=segments),
-    )
+def over_network(bandwidth: float) -> StartupPrediction:
+    """The 70B model on four H100 that read its 141 GB over a network of this bandwidth [B/s]."""
+    storage = {"tier": "network_disk", "network_disk": bandwidth}
+    return predict(LLAMA_70B, node(gpus=4, storage=storage), README_COMMAND, page_cache="cold")
 
 
 def documents(text: str) -> list[Any]:
@@ -115,7 +121,7 @@ def test_the_probe_of_the_readme_s_command_validates() -> None:
     probe = document("startup-probe", plan)["startupProbe"]
     validate(pod({"containers": [{"name": "x", "image": "x", "startupProbe": probe}]}))
     allowed = probe["periodSeconds"] * probe["failureThreshold"]
-    needed = predicted().quantile(0.99) * plan.policy.margin_factor
+    needed = predicted().quantile(DEFAULT_QUANTILE) * plan.policy.margin_factor
     assert needed <= allowed < needed + probe["periodSeconds"]
     assert probe["httpGet"] == {"path": "/health", "port": 8000}
     validate(document("kubernetes", plan))
@@ -216,7 +222,7 @@ def hpa_with(behaviour: Any) -> dict[str, Any]:
 
 def test_hpa_behaviour_stays_within_the_limits_of_autoscaling_v2() -> None:
     """pkg/apis/autoscaling/validation: stabilizationWindowSeconds 0 to 3600, periodSeconds 1 to 1800."""
-    slow = PlanRequest(prediction=scaled(predicted(), 20.0), policy=ScalingPolicy(quantile=0.6, decision_s=5000.0))
+    slow = PlanRequest(prediction=over_network(20e6), policy=ScalingPolicy(quantile=0.6, decision_s=5000.0))
     behaviour = document("hpa", slow)["spec"]["behavior"]
     assert behaviour["scaleDown"]["stabilizationWindowSeconds"] == 3600
     assert behaviour["scaleUp"]["stabilizationWindowSeconds"] == 3600
@@ -299,7 +305,11 @@ def test_simulators() -> None:
     assert set(bundle["instance_lifecycle"]) == {"loading_delay"}
     assert set(delay) == {"mean", "stddev"}
     start = predict(LLAMA_70B, node(gpus=4, storage={"tier": "network_disk"}), README_COMMAND, page_cache="cold", compile_cache="cold", include=("image_pull", "container_start"))  # fmt: skip
-    assert delay["mean"] > start.total_s == pytest.approx(cold_s + 102.0)
+    assert (
+        delay["mean"]
+        > start.total_s
+        == pytest.approx(cold_s + sum(start.segments[phase] for phase in ("image_pull", "container_start")))
+    )
     assert start.quantile(0.6) < delay["mean"] + delay["stddev"] < start.quantile(0.95)
     duration = document("llm-d-inference-sim", plan)["startup-duration"]
     assert re.fullmatch(r"[0-9]+\.[0-9]{3}s", duration)
@@ -338,7 +348,8 @@ def test_json_has_every_number() -> None:
     plan = request()
     data = json.loads(render("json", plan))
     assert data["timings"] == json.loads(json.dumps(timings(plan)._asdict()))
-    assert data["policy"]["quantile"] == 0.99
+    assert data["policy"]["quantile"] == DEFAULT_QUANTILE
+    assert data["warm_replicas"] is None
     assert data["segments"]["provision"] == 120.0
     assert data["starts"] is True
 
@@ -355,11 +366,11 @@ PERIODS = st.integers(1, 3600)
 
 
 @settings(max_examples=200, deadline=None)
-@given(policy=POLICIES, period=PERIODS, factor=st.floats(1e-4, 3.0))
+@given(policy=POLICIES, period=PERIODS, bandwidth=st.floats(1e8, 1e11))
 def test_a_probe_allows_the_budget_and_less_than_one_period_more(
-    policy: ScalingPolicy, period: int, factor: float
+    policy: ScalingPolicy, period: int, bandwidth: float
 ) -> None:
-    prediction = scaled(predicted(), factor)
+    prediction = over_network(bandwidth)
     times = timings(PlanRequest(prediction=prediction, policy=policy, period_s=period))
     budget = prediction.quantile(policy.quantile) * policy.margin_factor
     assert times.budget_s == pytest.approx(budget)
@@ -379,12 +390,19 @@ def test_a_probe_allows_the_budget_and_less_than_one_period_more(
 
 
 @settings(max_examples=100, deadline=None)
-@given(policy=POLICIES, period=PERIODS, factor=st.floats(0.01, 2.0), slower=st.floats(1.0, 1.5))
+@given(
+    quantile=st.floats(0.5, 0.99),
+    margin=st.floats(1.0, 5.0),
+    period=PERIODS,
+    bandwidth=st.floats(1e8, 1e11),
+    slower=st.floats(1.0, 3.0),
+)
 def test_a_slower_prediction_never_gives_a_smaller_time(
-    policy: ScalingPolicy, period: int, factor: float, slower: float
+    quantile: float, margin: float, period: int, bandwidth: float, slower: float
 ) -> None:
-    fast = timings(PlanRequest(prediction=scaled(predicted(), factor), policy=policy, period_s=period))
-    slow = timings(PlanRequest(prediction=scaled(predicted(), factor * slower), policy=policy, period_s=period))
+    policy = ScalingPolicy(quantile=quantile, margin_factor=margin)
+    fast = timings(PlanRequest(prediction=over_network(bandwidth), policy=policy, period_s=period))
+    slow = timings(PlanRequest(prediction=over_network(bandwidth / slower), policy=policy, period_s=period))
     for field, before, after in zip(fast._fields, fast, slow, strict=True):
         assert after >= before * (1 - 1e-12), field
 
@@ -407,8 +425,122 @@ def test_segments_that_a_prediction_includes_change_nothing(quantile: float) -> 
     mine, theirs = (timings(PlanRequest(prediction=p, policy=policy)) for p in (plain, every))
     assert mine == pytest.approx(theirs)
     whole = predict(QWEN, node(), include=BEFORE_ENGINE)
-    assert start_time(plain, BEFORE_ENGINE).quantile(quantile) == pytest.approx(whole.quantile(quantile))
-    assert start_time(every).quantile(quantile) == pytest.approx(plain.quantile(quantile))
+    assert start_with(plain, BEFORE_ENGINE).quantile(quantile) == whole.quantile(quantile) == mine.whole_s
+    assert start_with(every).quantile(quantile) == plain.quantile(quantile) == mine.ready_s
+
+
+def test_level_and_safety_factor_of_a_prediction_are_kept() -> None:
+    careful = start_with(predict(QWEN, node(), level=0.5, safety_factor=1.2), BEFORE_ENGINE)
+    assert (careful.level, careful.safety_factor) == (0.5, 1.2)
+
+
+def test_segments_scatter_by_themselves_and_not_where_the_node_gives_them() -> None:
+    """A node of 120 s, 10 GB at 0.1 GB/s and a container of 2 s: once counted as if the host they share were unknown, 222 s at 0.99 became 1266 s."""
+    whole = predict(QWEN, node(), include=BEFORE_ENGINE)
+    assumed = segment_time(whole, BEFORE_ENGINE)
+    assert assumed.seconds == pytest.approx(sum(whole.segments[phase] for phase in BEFORE_ENGINE))
+    scatter = [whole.phases[phase].seconds * SEGMENT_SPREADS[phase] for phase in BEFORE_ENGINE]
+    assert assumed.deviation == pytest.approx(math.hypot(*scatter) / assumed.seconds)
+    assert assumed.quantile(0.5) == assumed.seconds < assumed.quantile(0.99) < 3.5 * assumed.seconds
+    given_by_node = node(provision_s=120, image_bytes=10e9, image_pull_bandwidth=0.1e9, container_start_s=2)
+    times = timings(PlanRequest(prediction=predict(QWEN, given_by_node), policy=ScalingPolicy(quantile=0.99)))
+    assert times.before_s == pytest.approx(222.0)
+    assert times.progress_deadline_s <= times.startup_limit_s + math.ceil(1.3 * 222.0)
+    assert "provisioning_delay of a node pool: mean 120.000, stddev 0.000" in render(
+        "blis", PlanRequest(prediction=predict(QWEN, given_by_node))
+    )
+    assert segment_time(whole, ()) == (0.0, 0.0)
+
+
+def with_errors(errors: list[float]) -> StartupPrediction:
+    """On a host that a profile with these errors of held-out groups was calibrated on."""
+    profile = Profile.reference("h100-nvl-epyc-9354")
+    held_out = profile.held_out.replace(errors={f"model {number}": error for number, error in enumerate(errors)})
+    own = profile.replace(kind="calibrated", held_out=held_out)
+    hardware = HardwareConfig.preset("h100-nvl", cpu={"model": profile.host.cpu})
+    prediction = predict(QWEN, hardware, profile=own, page_cache="cold", compile_cache="warm")
+    assert prediction.calibrated
+    return prediction
+
+
+NOTED = tuple(name for name in FORMATS if name not in ("configmap", "dynosim"))
+"""Formats with comments on the start, and json."""
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_a_profile_with_too_few_runs_for_the_quantile_says_so_and_offers_the_bound(name: str) -> None:
+    """0.99 needs 99 errors of held-out groups, since the largest of n is above the next with probability n / (n + 1)."""
+    policy = ScalingPolicy(quantile=0.99)
+    few = with_errors([0.02] * 12)
+    text = " ".join(render(name, PlanRequest(prediction=few, policy=policy)).split())
+    words = "0.99 needs 99 held-out groups, the profile has 12: the quantile rests on an assumed distribution; the time to promise is"
+    assert words in text
+    assert f"{words} {format_seconds(few.slo_bound_s)} (1.5 x {format_seconds(few.slowest_s)})" in text
+    enough = render(name, PlanRequest(prediction=few, policy=ScalingPolicy(quantile=0.9)))
+    assert "held-out groups," not in enough
+    assert "held-out groups," not in render(name, PlanRequest(prediction=with_errors([0.02] * 99), policy=policy))
+
+
+def test_without_a_profile_of_the_host_no_quantile_is_shown_by_runs() -> None:
+    plan = PlanRequest(prediction=predicted(), policy=ScalingPolicy(quantile=0.9))
+    times = timings(plan)
+    assert evidence_reason(plan, times) == (
+        "0.9 needs 9 held-out groups, there is no profile of the host: the quantile rests on an assumed distribution; the time to promise is "
+        f"{format_seconds(predicted().slo_bound_s)} (1.5 x {format_seconds(predicted().slowest_s)} with cold caches)"
+    )
+    assert times.slo_bound_s == predicted().slo_bound_s == pytest.approx(1.5 * times.slowest_s)
+    evidence = json.loads(render("json", plan))["quantile_evidence"]
+    assert evidence == {"groups_needed": groups_needed(0.9), "held_out_groups": 0, "note": evidence_reason(plan, times)}
+    own = PlanRequest(prediction=with_errors([0.02] * 9), policy=ScalingPolicy(quantile=0.9))
+    assert json.loads(render("json", own))["quantile_evidence"] == {
+        "groups_needed": 9,
+        "held_out_groups": 9,
+        "note": "",
+    }
+
+
+def test_reasons_that_a_table_can_print() -> None:
+    plan = PlanRequest(
+        prediction=predicted(), policy=ScalingPolicy(quantile=0.9, decision_s=60.0), replicas_min=2, warm_replicas=3
+    )
+    times = timings(plan)
+    whole = whole_reason(plan, times)
+    assert whole.startswith("provision 120.0 s + image_pull ")
+    assert lead_reason(plan, times) == f"detection 30.0 s + decision 60.0 s + ({whole})"
+    assert lead_reason(plan.replace(policy=ScalingPolicy(quantile=0.9)), times) == f"detection 30.0 s + ({whole})"
+    assert (
+        cooldown_reason(plan, times)
+        == f"not let go sooner than it can be had back: a new replica takes {times.lead_time_s} s"
+    )
+    assert cooldown_reason(plan.replace(policy=ScalingPolicy(cooldown_s=5000)), times) == "as given"
+    assert (
+        ready_timeout_reason(times)
+        == f"the startup limit {times.startup_limit_s} s, and not below the engine's own 600 s"
+    )
+    assert warm_reason(plan) == "the demands expected need 3 warm; raise it to keep them"
+    assert warm_reason(plan.replace(warm_replicas=2)) == "the demands expected need 2 warm"
+    assert warm_reason(plan.replace(warm_replicas=None)) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("kubernetes", "replicas: 1  # leave it out where an autoscaler sets it; the demands expected need 3 warm"),
+        ("hpa", "minReplicas: 1  # the demands"),
+        ("keda", "minReplicaCount: 1  # the demands"),
+        ("knative", "autoscaling.knative.dev/min-scale: '1'  # the demands"),
+        ("ray-serve", "min_replicas: 1  # the demands"),
+    ],
+)
+def test_warm_replicas_are_said_beside_the_least_number(name: str, line: str) -> None:
+    """A demand every 100 s and a start of 85 s: P(N >= 3) is 0.055 for N Poisson of mean 0.85, P(N >= 4) 0.012."""
+    size = pool_size(85.0, 0.01, 0.06)
+    assert size == 3
+    plan = request(warm_replicas=size)
+    assert line in render(name, plan)
+    assert "raise it to keep them" in render(name, plan)
+    assert json.loads(render("json", plan))["warm_replicas"] == 3
+    assert "the demands expected" not in render(name, request())
 
 
 def test_the_policy_decides() -> None:
@@ -428,13 +560,14 @@ def test_short_starts_keep_the_engine_s_own_timeout() -> None:
 
 def test_a_quantile_beyond_a_week_is_refused() -> None:
     for policy in (ScalingPolicy(quantile=0.999), ScalingPolicy(quantile=0.99, margin_factor=10.0)):
-        wide = scaled(predicted(), 40.0)
+        wide = over_network(5e6)
         with pytest.raises(
             ConfigError, match=r"policy.quantile = 0.99\d*: a start of .* no deadline waits that long; ask for a lower"
         ):
             timings(PlanRequest(prediction=wide, policy=policy))  # fmt: skip
-    endless = dataclasses.replace(predicted(), spread=predicted().spread._replace(own=1e6))
-    with pytest.raises(ConfigError, match="no deadline waits that long"):
+    endless = with_errors([1e300])
+    assert endless.quantile(DEFAULT_QUANTILE) == math.inf
+    with pytest.raises(ConfigError, match=r"a start of inf s, .* no deadline waits that long"):
         timings(PlanRequest(prediction=endless))
     with pytest.raises(ConfigError, match=r"policy = .* more than a week; shorten its times"):
         timings(PlanRequest(prediction=predicted(), policy=ScalingPolicy(quantile=0.6, detection_s=LONGEST_S + 1.0)))
@@ -452,7 +585,9 @@ def test_a_model_that_does_not_fit_gives_no_manifest_unless_forced() -> None:
             match=r"prediction = 'meta-llama/Llama-2-13b-hf': does not start .*; change it \(.*, or force the manifest",
         ):
             render(name, PlanRequest(prediction=small))  # fmt: skip
-    text = render("kubernetes", PlanRequest(prediction=small, force=True))
+    forced = PlanRequest(prediction=small, force=True)
+    assert all(render(name, forced) for name in FORMATS if name != "configmap")
+    text = render("kubernetes", forced)
     assert "# THE SERVER DOES NOT START (WEIGHTS_DO_NOT_FIT, " in text
     validate(documents(text)[0])
     with pytest.raises(ConfigError) as refused:
@@ -515,6 +650,30 @@ def test_layouts_of_commands(command: str, expected: list[str]) -> None:
     runs = container(simple(command))
     assert runs["args"] == [*expected, "--port", "8000"]
     assert runs["image"] == ("vllm/vllm-openai:v0.14.0" if "docker" in command else "vllm/vllm-openai:v0.10.1.1")
+
+
+def test_the_words_of_a_paste() -> None:
+    """Variables that it sets are filled in, dashes of word processors made plain; what is no command of an engine has none."""
+    found = pasted_words("docker run -e A=b vllm/vllm-openai:v0.14.0 --model $M \u2014seed 3")
+    assert found == (
+        ("docker", "run", "-e", "A=b", "vllm/vllm-openai:v0.14.0", "--model", "$M", "--seed", "3"),
+        {"A": "b"},
+        "vllm/vllm-openai:v0.14.0",
+    )
+    assert pasted_words("M=m/x\nbash -c 'vllm serve $M'") == (("vllm", "serve", "m/x"), {"M": "m/x"}, None)
+    for other in ("ls", "containers:\n- image: vllm/vllm-openai\n  args: [--model, m/x]"):
+        assert pasted_words(other) is None
+        assert pasted_arguments(other) is None
+    with pytest.raises(ConfigError, match="longer than 65536 characters"):
+        pasted_words("x" * 70_000)
+
+
+def test_only_public_names_of_other_modules_are_used() -> None:
+    folder = Path(manifests.__file__).parent
+    for file in [*folder.glob("*.py"), *(folder.parent / "planning").glob("*.py")]:
+        for statement in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in statement.names] if isinstance(statement, ast.ImportFrom) else []
+            assert not [name for name in names if name.startswith("_")], file.name
 
 
 def test_a_pasted_manifest_is_rebuilt_from_its_flags() -> None:
@@ -783,6 +942,8 @@ def test_unknown_formats() -> None:
         ({"replicas_min": -1}, "replicas_min = -1"),
         ({"replicas_min": 3, "replicas_max": 2}, "replicas_max = 2: below replicas_min = 3; raise it, or lower that"),
         ({"replicas_max": 0}, "replicas_max = 0"),
+        ({"warm_replicas": -1}, "warm_replicas = -1"),
+        ({"warm_replicas": 10**18}, "warm_replicas = 1000000000000000000"),
         ({"requests_per_replica": 0}, "requests_per_replica = 0"),
         ({"port": 0}, "port = 0"),
         ({"port": 65536}, "port = 65536"),

@@ -36,6 +36,9 @@ from startup_model import (
     sweep,
 )
 from startup_model.comparison import Gain
+from startup_model.plots import canvas, logged
+from startup_model.plots.roles import roles_of
+from startup_model.plots.texts import short_label
 
 ROOT = Path(__file__).parent.parent
 MODEL = "meta-llama/Llama-2-7b-hf"
@@ -167,15 +170,22 @@ def test_a_subfigure_will_do() -> None:
 
 def test_in_a_notebook_pyplot_shows_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     plt = pytest.importorskip("matplotlib.pyplot")
-    ipython = types.ModuleType("IPython")
-    ipython.version_info = (9, 0)  # type: ignore[attr-defined]
-    ipython.get_ipython = lambda: SimpleNamespace(kernel=None)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    plots.waterfall(BASE)
+    assert plt.get_fignums() == []
+    monkeypatch.setattr(canvas, "_in_notebook", lambda: True)
     ax = plots.waterfall(BASE)
     assert plt.get_fignums() == [ax.figure.number]
     plt.close(ax.figure)
-    ipython.get_ipython = lambda: None  # type: ignore[attr-defined]
-    plots.waterfall(BASE)
+
+
+def test_a_notebook_is_told_by_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    ipython = types.ModuleType("IPython")
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    for shell, expected in ((SimpleNamespace(kernel=None), True), (SimpleNamespace(), False), (None, False)):
+        ipython.get_ipython = lambda shell=shell: shell  # type: ignore[attr-defined]
+        assert canvas._in_notebook() == expected
+    monkeypatch.delitem(sys.modules, "IPython")
+    assert not canvas._in_notebook()
 
 
 @pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
@@ -389,9 +399,9 @@ def test_processes_have_rows_of_their_own_and_of_many_the_slowest() -> None:
 
 def test_figures_of_processes_mean_the_phases_that_the_log_parser_takes_them_for() -> None:
     printed = {name: phase for engine in ENGINES.values() for name, phase in engine.printed.items()}
-    shared = plots._RANK_FIGURES.keys() & printed.keys()
+    shared = logged._RANK_FIGURES.keys() & printed.keys()
     assert len(shared) >= 6
-    assert {name: plots._RANK_FIGURES[name] for name in shared} == {name: printed[name] for name in shared}
+    assert {name: logged._RANK_FIGURES[name] for name in shared} == {name: printed[name] for name in shared}
 
 
 @given(
@@ -404,9 +414,9 @@ def test_gaps_are_the_isotonic_regression_of_the_stamps(stages: list[tuple[float
     free = np.array([stamp for _, stamp in stages]) - np.cumsum([seconds for seconds, _ in stages])
     n = len(free)
     expected = [max(min(free[j : k + 1].mean() for k in range(i, n)) for j in range(i + 1)) for i in range(n)]
-    found = plots._gaps([plots._Stage("x", seconds, stamp, False) for seconds, stamp in stages], most)
+    found = logged._gaps([logged.Stage("x", seconds, stamp, False) for seconds, stamp in stages], most)
     assert found == pytest.approx(np.clip(expected, 0.0, most), abs=1e-6)
-    without = plots._gaps([plots._Stage("x", seconds, None, False) for seconds, _ in stages], most)
+    without = logged._gaps([logged.Stage("x", seconds, None, False) for seconds, _ in stages], most)
     assert without == pytest.approx(np.zeros(n))
 
 
@@ -440,9 +450,8 @@ def test_rows_of_a_validation_bring_what_was_measured() -> None:
     ax = plots.predicted_against_measured([row] * 3)
     assert points(ax)[0] == (20.0, 21.0)
     assert legend(ax)[-1] == r"org/some-\$model\$ +5.0 %"
-    pandas = pytest.importorskip("pandas")
-    column = plots.predicted_against_measured(np.array([[21.0, 19.0, 22.0]]), pandas.Series([20.0]))
-    assert points(column)[0] == (20.0, 21.0)
+    arrays = plots.predicted_against_measured(np.array([[21.0, 19.0, 22.0]]), np.array([20.0]))
+    assert points(arrays)[0] == (20.0, 21.0)
 
 
 # --- sweeps ---------------------------------------------------------------------------------------------------------------
@@ -507,7 +516,7 @@ def test_other_axes_are_at_their_best() -> None:
 
 def test_axes_are_chosen() -> None:
     def roles(result: Sweep, **given: str) -> tuple[str | None, ...]:
-        return plots._roles(result, **({"x": None, "lines": None, "panels": None} | given))[:3]
+        return roles_of(result, **({"x": None, "lines": None, "panels": None} | given))[:3]
 
     assert roles(TWO) == (COLD, "hardware", None)
     assert roles(CURVE) == (COLD, None, None)
@@ -605,7 +614,7 @@ def test_long_and_strange_names_are_one_line() -> None:
     assert "…" in ax.get_title()
     assert len(rows(ax)[1]) <= 46
     ax.figure.draw_without_rendering()
-    assert r"\$x^2_\$" in plots._label(name[-20:])
+    assert r"\$x^2_\$" in short_label(name[-20:])
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------------
@@ -694,7 +703,7 @@ def test_the_same_picture_has_the_same_bytes(suffix: str, tmp_path: Path) -> Non
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    ax = plots.waterfall(BASE, new_axes(4, 3))
+    ax = new_axes(2, 2)
     with pytest.raises(InputFileError, match="choose another folder"):
         plots.save(ax, tmp_path / "missing" / "x.png")
     (tmp_path / "x.png").mkdir()

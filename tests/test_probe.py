@@ -23,7 +23,7 @@ from calibration.host import Gpu, HostFacts, describe_host, file_system_of
 from calibration.page_cache import evict, may_be_seen, read_into_cache, resident_fraction
 from calibration.probe import ProbeReport, imports, probe_host, sample, storage
 from calibration.probe.budget import Budget
-from calibration.probe.child import Interpreter, ask, interpreter
+from calibration.probe.child import Interpreter, _EndWatch, ask, interpreter
 from calibration.probe.cli import register
 from calibration.probe.device import LINK, measure_device
 from calibration.probe.kernel import repetition
@@ -154,6 +154,8 @@ def test_nothing_is_left_in_the_folder(report: ProbeReport, weights: Path) -> No
         ({"python": "/"}, "python = '/': it is a folder"),
         ({"python": __file__}, "it cannot be executed"),
         ({"python": 3}, "python = 3: it is no path"),
+        ({"python": "a" * 300}, "no such program; give the python of the engine's"),
+        ({"python": "/" + "a" * 5000}, "no such program"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: dict[str, object], message: str) -> None:
@@ -458,6 +460,71 @@ def test_a_child_that_hangs_is_ended_with_its_children() -> None:
     assert time.monotonic() - begin < 30.0
 
 
+def test_a_child_that_prints_without_end_is_ended() -> None:
+    answer = ask(["/bin/sh", "-c", "while :; do echo 0123456789012345678901234567890123456789; done"], 30.0)
+    assert answer.problem == "it prints without end (more than 1048576 bytes)"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are looked up in /proc")
+def test_what_a_child_leaves_behind_is_ended(tmp_path: Path) -> None:
+    """A process in a session of its own that holds the pipe: nobody waits for it, and nothing is left of it."""
+    answer = ask(["/bin/sh", "-c", f"setsid sleep 600 & echo $! > {tmp_path}/pid; echo '{{}}'"], 30.0)
+    assert (answer.data, answer.problem) == ({}, "")
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not state.exists() or state.read_bytes().rpartition(b")")[2].split()[0] == b"Z"
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="ends are heard of late")
+def test_the_end_of_a_child_is_noted_before_its_supervisor_looks() -> None:
+    """It looks every 50 ms, a start of Python takes less."""
+
+    class Child:
+        has_ended = False
+        pid = 0
+
+    process = subprocess.Popen(["sleep", "0.05"])
+    begin = time.monotonic()
+    child = Child()
+    child.pid = process.pid
+    watch = _EndWatch(child)  # type: ignore[arg-type]
+    assert watch._thread is not None
+    watch._thread.join()
+    process.wait()
+    assert begin < watch.ended_at() == watch._at
+
+
+def test_a_program_that_cannot_be_run_is_a_reason() -> None:
+    answer = ask(["/nowhere/at/all"], 5.0)
+    assert (answer.data, answer.seconds) == (None, 0.0)
+    assert "No such file or directory" in answer.problem
+
+
+def test_a_kernel_that_hangs_is_not_waited_for_beyond_the_probe(tmp_path: Path) -> None:
+    path = program(tmp_path / "python", "sleep 60")
+    batch = run_kernel(Interpreter(path, (3, 11, 0)), Budget.of(0.5), Budget.of(0.0))
+    assert (batch.times, batch.problem) == ((), "not done after 1 s")
+
+
+def test_a_sparse_file_is_looked_at_where_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    with path.open("wb") as file:
+        file.truncate(2**36)
+    looked = [Extent(path, 0, MIB), Extent(path, 2**35 + 4096, MIB)]
+    evict(looked)
+    assert resident_fraction(looked) in (0.0, None)
+    with path.open("rb") as file:
+        file.read(MIB)
+    assert resident_fraction(looked) in (0.5, None)
+
+
+def test_reading_into_the_cache_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_cache, "_STEP", 2**24)
+    (tmp_path / "m").write_bytes(b"x" * 40 * MIB)
+    told: list[int] = []
+    assert read_into_cache([tmp_path / "m"], told.append) == 40 * MIB
+    assert told == [16 * MIB, 32 * MIB]
+
+
 def test_imports_are_timed_in_the_engines_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "_package", lambda python, budget: "fractions")
     found = imports.measure_imports(THIS, Budget.of(10.0))
@@ -730,7 +797,7 @@ def test_a_file_that_is_gone_is_one_line(tmp_path: Path, function: Callable[[lis
 
 def test_names_are_where_they_were() -> None:
     assert caches.resident_fraction is resident_fraction
-    assert set(page_cache.__all__) - set(caches.__all__) == {"may_be_seen"}
+    assert set(page_cache.__all__) - set(caches.__all__) == {"Part", "may_be_seen"}
     assert PublicReport is ProbeReport
 
 
@@ -755,6 +822,15 @@ def test_the_command_writes_a_node(
     for part in (KERNEL, hot_name(1), "spread", "slowdown", "note: ", f"use it with --hardware {out}"):
         assert part in result.output
     assert predict("Qwen/Qwen3-0.6B", str(out)).total_s == predict("Qwen/Qwen3-0.6B", report.hardware).total_s
+    full = CliRunner().invoke(app, ["probe", "--out", str(out)], env={"COLUMNS": "140"})
+    assert full.exit_code == 0
+
+    def fill_the_disk(*_: object) -> None:
+        raise InputFileError("no space")
+
+    monkeypatch.setattr("startup_model.files.write_atomically", fill_the_disk)
+    full = CliRunner().invoke(app, ["probe", "--out", str(out)], env={"COLUMNS": "140"})
+    assert (str(full.exception), KERNEL in full.output, "written" in full.output) == ("no space", True, False)
     result = CliRunner().invoke(app, ["probe", "--json"])
     assert json.loads(result.stdout) == json.loads(json.dumps(report.to_dict()))
 
@@ -763,6 +839,9 @@ def test_the_command_writes_a_node(
     ("words", "message"),
     [
         (["--out", "/"], "--out = /: a folder"),
+        (["--out", "/dev/null"], "--out = /dev/null: no regular file"),
+        (["--out", "x" * 300], "it cannot be written (File name too long); give another name or folder"),
+        (["--out", "/proc/host.json"], "it cannot be written ("),
         (["--out", "/nowhere/at/all/host.json"], "--out = /nowhere/at/all/host.json: no such folder"),
         (["/nowhere/at/all"], "folder = /nowhere/at/all: No such file"),
         (["--seconds", "nan"], "seconds = nan: it is no number"),

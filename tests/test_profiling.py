@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pickle
 import shlex
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,9 +42,14 @@ from calibration import (
 from calibration.host import HostFacts, describe_host, file_system_of, fingerprint, host_facts
 from calibration.logs.parser import StartupLogParser
 from calibration.page_cache import checkpoint_files, evict, read_into_cache, resident_fraction
-from calibration.profiling.cli import _kind
-from calibration.profiling.endpoint import authorization
+from calibration.profiling import starts as starts_module
+from calibration.profiling.caches import fresh_compile_cache
+from calibration.profiling.checkpoint import home_folder
+from calibration.profiling.cli import _ends_orderly, _kind, _plain_warnings
+from calibration.profiling.command import hiding, program_of, secret_values
+from calibration.profiling.endpoint import authorization, first_token, served_version
 from calibration.profiling.environment import environment_that_matters
+from calibration.profiling.follower import _ITEM, _Arrivals
 from calibration.profiling.journal import Journal
 from calibration.profiling.launch import launch_of
 from calibration.profiling.pace import Pace
@@ -49,9 +59,10 @@ from calibration.profiling.run import finished_steps, node_of
 from calibration.profiling.server import Server, free_port, is_free
 from calibration.profiling.session import Session
 from calibration.profiling.starts import Measured, Progress
-from calibration.profiling.states import CompileCaches, compile_state
+from calibration.profiling.states import CompileCaches, compile_state, prepare_page_cache
 from calibration.profiling.steps import Step, configuration, engine_of, launch_of_step
 from calibration.profiling.view import View, announce
+from calibration.readers import append_run, check_appendable
 from calibration.records import PhaseSum, RunRecord
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
 from startup_model.errors import ConfigError, InputFileError, StartupModelError
@@ -751,6 +762,8 @@ def test_a_taken_port_is_named(engine: str) -> None:
         ("vllm serve 'm", "cannot be split into words"),
         ("nosuchprogram --port {port}", "nosuchprogram.*no such program"),
         ("bash -c 'vllm serve m'", "bash starts the server"),
+        ("/ --port {port}", "it is a folder"),
+        ("/etc/passwd --port {port}", "it cannot be executed"),
     ],
 )
 def test_commands_that_cannot_be_run(command: str, message: str) -> None:
@@ -851,6 +864,236 @@ def test_a_full_disk_keeps_what_is_whole(engine: str, tmp_path: Path) -> None:
     assert read_runs(out) == [] if out.exists() and out.stat().st_size else True
 
 
+def test_what_ends_a_plan_says_what_is_kept(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "runs.jsonl"
+
+    def vanish(news: StepNews) -> None:
+        if news.record is not None:
+            (tmp_path / "model").rename(tmp_path / "gone")
+
+    with pytest.raises(InputFileError, match="it was there when the plan began, and is gone; put the model") as caught:
+        measured(f"{engine} --enforce-eager", repetitions=2, out=out, listener=vanish, request=False)
+    assert caught.value.__notes__ == [
+        f"1 record(s) of this session are kept in {out}; resume=True (--resume) goes on after them"
+    ]
+    assert len(starts_of(tmp_path)) == 1
+
+
+def test_a_file_for_records_is_tried_before_anything_starts(engine: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("hello\n")
+    os.mkfifo(tmp_path / "fifo")
+    for out, message in (
+        (tmp_path / "fifo", "not a regular file"),
+        ("/dev/null", "not a regular file"),
+        ("/dev/full", "not a regular file"),
+        (tmp_path, "cannot be written"),
+        (other, "it holds no JSON lines"),
+        (tmp_path / ("x" * 300), "File name too long"),
+        ("a\0b", "it is no name of a file"),
+        ("", "it is no name of a file"),
+    ):
+        for resume in (False, True):
+            with pytest.raises(StartupModelError, match=message):
+                measured(engine, out=out, resume=resume)
+    assert starts_of(tmp_path) == []
+    assert other.read_text() == "hello\n"
+
+
+def test_a_link_to_a_file_that_is_not_there_stays_a_link(engine: str, tmp_path: Path) -> None:
+    link, target = tmp_path / "link.jsonl", tmp_path / "target.jsonl"
+    link.symlink_to(target)
+    measured(f"{engine} --enforce-eager", out=link, request=False)
+    assert link.is_symlink()
+    assert len(read_runs(target)) == 1
+
+
+def test_a_file_of_another_profiler_is_never_removed(tmp_path: Path) -> None:
+    out = tmp_path / "runs.jsonl"
+    check_appendable(out)
+    append_run(run_of(5.0, {}), out)
+    check_appendable(out)
+    assert len(read_runs(out)) == 1
+
+
+def test_a_file_that_another_process_has_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibration.readers._LOCK_S", 0.1)
+    out = tmp_path / "runs.jsonl"
+    append_run(run_of(5.0, {}), out)
+    with out.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(InputFileError, match=r"runs\.jsonl: another process has locked it for 0 s; end that one"):
+            append_run(run_of(6.0, {}), out)
+    append_run(run_of(7.0, {}), out)
+    assert len(read_runs(out)) == 2
+
+
+def test_what_can_be_known_is_known_before_the_checkpoint_is_read(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibration.profiling.states.read_into_cache", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(ConfigError, match="no such program"):
+        measured(engine.replace("vllm", "/nowhere/vllm", 1))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match="another program listens there"):
+            measured(f"{engine} --port {port}")
+        dry = run_cli("--dry-run", "--hardware", "cpu", "--", *engine.split(), "--port", str(port))
+    assert (dry.returncode, "another program listens there" in dry.stderr) == (2, True)
+    assert starts_of(tmp_path) == []
+
+
+# --- secrets ------------------------------------------------------------------------------------------------------------
+
+
+def test_values_of_secret_flags_and_variables_are_hidden_wherever_they_stand() -> None:
+    words = ["vllm", "serve", "m", "--api-key", "first", "second", "--port", "80", "--hf-token=plainword"]
+    environment = {"VLLM_S3_CRED": "alpha", "HF_TOKEN": "beta/gamma", "SSH_AUTH_SOCK": "/etc", "SOME_AUTH": "1", "HOME": "/home/me"}  # fmt: skip
+    assert set(secret_values(words, environment)) == {"first", "second", "plainword", "alpha", "beta/gamma"}
+    hide = hiding(words, environment)
+    assert hide("key first, second; plainword alpha beta/gamma 80") == "key ***, ***; *** *** *** 80"
+    assert hiding(["vllm", "serve", "m"], {})("api_key=abc of m") == "api_key=*** of m"
+    assert launch_of("vllm serve m --api-key mykey --served-model-name mykey").label().count("mykey") == 0
+
+
+def test_no_secret_of_the_command_is_in_what_is_said(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_S3_CRED", "opensesame")
+    command = f"{engine} --enforce-eager --api-key plainword"
+    heard: list[StepNews] = []
+    monkeypatch.setenv("FAKE_ENGINE", "secret")
+    measured(command, out=tmp_path / "r.jsonl", listener=heard.append)
+    assert heard[-1].note == r"no first token: /v1/completions answers 400: \x1b[31mno *** for you"
+    written = (tmp_path / "r.jsonl").read_text()
+    assert ("plainword" in written, "opensesame" in written) == (False, False)
+    monkeypatch.setenv("FAKE_ENGINE", "secret_end")
+    with pytest.raises(ServerError) as caught:
+        measured(command)
+    assert "plainword" not in f"{caught.value} {caught.value.last_lines}"
+    assert "***" in caught.value.last_lines[-1]
+
+
+def test_variables_are_secret_by_short_names_too() -> None:
+    names = ("VLLM_AUTH", "VLLM_PASS", "VLLM_KEY", "SGLANG_PWD", "TORCH_AUTH", "VLLM_S3_CRED")
+    assert environment_that_matters(dict.fromkeys(names, "abc")) == {}
+    assert environment_that_matters({"VLLM_X": "hf_abcdefghijkl", "VLLM_EXTRA": "password=abc"}) == {}
+    assert environment_that_matters({"VLLM_USE_AUTH": "1"}) == {"VLLM_USE_AUTH": "1"}
+
+
+# --- servers that answer oddly --------------------------------------------------------------------------------------------
+
+
+def test_an_engine_that_dies_on_the_first_request(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ENGINE", "crash")
+    heard: list[StepNews] = []
+    (run,) = measured(f"{engine} --enforce-eager", listener=heard.append)
+    assert run.first_token_s is None
+    assert "the server ended with status 7 after it was ready: " in heard[-1].note
+    assert heard[-1].note.endswith("FATAL: segmentation fault of the kernel")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "note"), [("drip", "no token came within 0.5 s"), ("nested", "RecursionError: ")]
+)
+def test_answers_without_an_end(engine: str, monkeypatch: pytest.MonkeyPatch, behaviour: str, note: str) -> None:
+    monkeypatch.setenv("FAKE_ENGINE", behaviour)
+    heard: list[StepNews] = []
+    limits = QUICK._replace(request_s=0.5 if behaviour == "drip" else 10.0)
+    (run,) = measured(f"{engine} --enforce-eager", listener=heard.append, limits=limits)
+    assert run.status == "ok"
+    assert heard[-1].note.startswith(f"no first token: {note}")
+
+
+def test_one_deadline_for_all_that_a_server_is_asked() -> None:
+    """It takes the connection and sends a byte now and then: no receive of its own is ever late."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ends = threading.Event()
+
+        def drip() -> None:
+            connected, _ = listener.accept()
+            with connected:
+                while not ends.wait(0.02):
+                    try:
+                        connected.sendall(b"H")
+                    except OSError:
+                        return
+
+        for ask, late in ((first_token, "no token came within 0.2 s"), (served_version, None)):
+            thread = threading.Thread(target=drip)
+            thread.start()
+            found = ask(listener.getsockname()[1], 0.2)
+            ends.set()
+            thread.join()
+            ends.clear()
+            assert (found if late is None else getattr(found, "problem", "")) == late
+
+
+def test_another_program_that_answers_in_the_place_of_the_server(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came to listen between the look at the port and the server's own."""
+    monkeypatch.setenv("FAKE_ENGINE", "elsewhere")
+    ready = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with ExitStack() as stack:
+        taken: list[int] = []
+
+        def take_the_port(news: StepNews) -> None:
+            words = " ".join(starts_of(tmp_path)).split()
+            if taken or not words:
+                return
+            taken.append(int(words[words.index("--port") + 1]))
+            foreign = stack.enter_context(socket.create_server(("127.0.0.1", taken[0])))
+            threading.Thread(target=answer_all, args=(foreign,), daemon=True).start()
+
+        def answer_all(foreign: socket.socket) -> None:
+            while True:
+                try:
+                    connected, _ = foreign.accept()
+                except OSError:
+                    return
+                with connected, suppress(OSError):
+                    connected.recv(4096)
+                    connected.sendall(ready)
+
+        with pytest.raises(ServerError, match=r"comes from another program on port \d+: leave --port out"):
+            measured(f"{engine} --enforce-eager", listener=take_the_port)
+        stack.callback(lambda: socket.create_connection(("127.0.0.1", taken[0])).close())  # wakes it
+    assert len(starts_of(tmp_path)) == 1
+
+
+def test_a_server_that_is_out_of_reach_is_said() -> None:
+    launch = launch_of("docker run -p {port}:8000 vllm/vllm-openai --model m")
+    assert launch.out_of_reach == "docker"
+    plan = make_plan(launch, NODE, model=ModelConfig.from_catalogue("Qwen/Qwen3-0.6B"))
+    assert "docker starts the server elsewhere: it ends only as far as docker ends it" in plan.warnings[0]
+    assert launch_of("vllm serve m").out_of_reach is None
+
+
+def test_output_that_is_not_read_yet_is_bounded() -> None:
+    arrivals = _Arrivals()
+    piece = b"x" * 2**20
+    pump = threading.Thread(target=lambda: [arrivals.put(piece, float(count)) for count in range(40)])
+    pump.start()
+    pump.join(0.3)
+    assert pump.is_alive()
+    assert len(arrivals._items) <= 2**24 // (2**20 + _ITEM) + 1
+    assert [arrivals.take(1.0)[1] for _ in range(40)] == list(map(float, range(40)))
+    pump.join()
+    assert arrivals.take(0.0)[0] == b""
+    blocked = threading.Thread(target=lambda: [arrivals.put(piece, 0.0) for _ in range(40)])
+    blocked.start()
+    arrivals.close()
+    blocked.join()
+
+
+def test_a_server_that_prints_much_loses_nothing_of_its_log(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ENGINE", "flood")
+    (run,) = measured(f"{engine} --enforce-eager", limits=QUICK._replace(ready_s=60.0, request_s=60.0))
+    assert run.first_token_s is not None
+    assert {"weight_load", "kv_cache_init"} <= run.phases.keys()
+
+
 # --- parts --------------------------------------------------------------------------------------------------------------
 
 
@@ -910,6 +1153,104 @@ def test_warm_starts_find_the_graphs_of_the_fresh_one(tmp_path: Path, monkeypatc
         caches.variables(fresh, {})
 
 
+def test_the_folder_of_compile_caches_goes_with_the_profiler(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    given = []
+    real = starts_module.Server
+
+    def note(*words: Any, **options: Any) -> Server:
+        given.append(options["temporary"])
+        return real(*words, **options)
+
+    monkeypatch.setattr(starts_module, "Server", note)
+    measured(engine, compile_cache="fresh", request=False)
+    assert [path.parent for path in given] == [tmp_path]
+    assert not given[0].exists()
+
+
+def test_signals_unwind_what_is_temporary(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
+    left = []
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with ExitStack() as stack:
+            stack.enter_context(pytest.raises(SystemExit, match=str(128 + number)))
+            stack.enter_context(_ends_orderly())
+            stack.callback(left.append, number)
+            signal.raise_signal(number)
+    assert left == [signal.SIGTERM, signal.SIGHUP]
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)) == before
+    stop = KeyboardInterrupt()
+    stop.add_note("2 records are kept")
+    with pytest.raises(KeyboardInterrupt), _ends_orderly():
+        raise stop
+    assert "startup-model: 2 records are kept\n" in capsys.readouterr().err
+
+
+def test_warnings_are_lines_like_others(capsys: pytest.CaptureFixture[str]) -> None:
+    with _plain_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("the last line was half written", stacklevel=1)
+    assert capsys.readouterr().err == "startup-model: warning: the last line was half written\n"
+
+
+def test_notes_about_models_that_cannot_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = tmp_path / "cache" / "modelinfos"
+    notes.mkdir(parents=True)
+    (notes / "whole.json").write_text("{}")
+    (notes / "broken.json").symlink_to(tmp_path / "nowhere")
+    variables = {"VLLM_CACHE_ROOT": str(tmp_path / "cache")}
+    with fresh_compile_cache(variables, tmp_path) as found:
+        copied = Path(found["VLLM_CACHE_ROOT"]) / "modelinfos"
+        assert [path.name for path in copied.iterdir()] == ["whole.json"]
+
+    def fill_the_disk(source: Path, target: Path, **_: object) -> None:
+        target.mkdir(parents=True)
+        raise shutil.Error([(str(source), str(target), "No space left on device")])
+
+    monkeypatch.setattr("calibration.profiling.caches.shutil.copytree", fill_the_disk)
+    with fresh_compile_cache(variables, tmp_path) as found:
+        assert not (Path(found["VLLM_CACHE_ROOT"]) / "modelinfos").exists()
+
+
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    assert home_folder({}) == Path("/")
+    assert home_folder({"HOME": "/there"}) == Path("/there")
+    assert launch_of("vllm serve nobody/knows-this").checkpoint() is None
+    with fresh_compile_cache({}, tmp_path) as found:
+        assert Path(found["VLLM_CACHE_ROOT"]).parent.exists()
+
+
+def test_a_checkpoint_larger_than_the_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = checkpoint_files(checkpoint(tmp_path / "m"))
+    told: list[str] = []
+    prepare_page_cache(files, "hot", tell=told.append)
+    assert told == ["reading the checkpoint, file 1 of 1"]
+    monkeypatch.setattr("calibration.profiling.states._memory_bytes", lambda: 1000.0)
+    monkeypatch.setattr("calibration.profiling.states.read_into_cache", lambda *_: pytest.fail("it was read"))
+    prepare_page_cache(files, "hot", tell=told.append)
+    assert told[1:] == ["the checkpoint is larger than the memory: it cannot be hot, and is not read"]
+
+
+def test_a_state_that_could_not_be_made_is_said(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibration.profiling.states.resident_fraction", lambda files: 0.5)
+    heard: list[StepNews] = []
+    (run,) = measured(f"{engine} --enforce-eager", request=False, listener=heard.append)
+    assert run.engine.page_cache == "unknown"
+    assert heard[-1].note == "page cache unknown, not hot: the checkpoint could not be made so"
+
+
+def test_programs_of_odd_names() -> None:
+    for word in ("x" * 300, "x" * 5000):
+        with pytest.raises(ConfigError, match="no such program"):
+            program_of([word])
+
+
 def test_keys_are_sent_as_headers() -> None:
     assert authorization("k") == {"Authorization": "Bearer k"}
     assert authorization(None) == authorization("") == authorization("a\nb") == {}
@@ -950,6 +1291,8 @@ def test_a_command_gets_our_port_and_no_shell() -> None:
     assert words[-6:] == ["--load-format", "dummy", "--host", "127.0.0.1", "--port", "1234"]
     assert ";" in words  # a word like any other
     assert words.count("--host") == 1
+    encrypted = launch_of("vllm serve m --uds /s --ssl-keyfile k --ssl-certfile=c --enable-ssl-refresh --seed 1")
+    assert encrypted.command(80) == ["vllm", "serve", "m", "--seed", "1", "--host", "127.0.0.1", "--port", "80"]
     assert "--port=80" not in words
 
 

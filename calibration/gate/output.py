@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from calibration.gate.compare import CompareReport
-from calibration.gate.report import GateReport, GateRow, RunVerdict
+from calibration.gate.report import NOT_COUNTED, GateReport, GateRow, RunVerdict
 from startup_model.errors import one_line
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def print_gate(console: Console, report: GateReport) -> None:
     shown = [run for run in report.runs if not run.passed] or list(report.runs)
     for run in shown[:_MOST_TABLES] if report.runs_total > 1 else shown:
         console.print(_run_table(run))
+        for line in _legend(run):
+            console.print(line, soft_wrap=True)
         for finding in [*run.told(alone=report.runs_total == 1)][:_MOST_FINDINGS]:
             console.print(finding.line(), soft_wrap=True)
     for finding in report.overall[:_MOST_FINDINGS]:
@@ -80,6 +82,12 @@ def _run_table(run: RunVerdict) -> Table:
             table.add_section()
         table.add_row(Text(row.phase), *_numbers(row), row.verdict)
     return table
+
+
+def _legend(run: RunVerdict) -> Iterator[str]:
+    """What the verdicts of a table mean that are no kinds of findings."""
+    shown = {row.verdict for row in run.rows[:_MOST_ROWS]}
+    return (f"{verdict}: {meaning}" for verdict, meaning in NOT_COUNTED.items() if verdict in shown)
 
 
 def _numbers(row: GateRow) -> tuple[str, str, str, str]:
@@ -165,10 +173,10 @@ def _run_cases(run: RunVerdict) -> Iterator[_Case]:
         numbers = (
             f"measured {row.measured_s:.3f} s, predicted {row.predicted_s:.3f} s, limit {row.limit_s:.3f} s: {ratio}"
         )
-        reason = "too short to count: " if row.verdict == "minor" else ""
+        reason = f"{NOT_COUNTED[row.verdict]}: " if row.verdict in NOT_COUNTED else ""
         lines = [*words, f"{reason}{numbers}"] if kind else [f"{reason}{numbers}", *words]
         text = "\n".join(lines)
-        yield _Case(run.label, row.phase, row.measured_s, kind, text, row.verdict == "minor")
+        yield _Case(run.label, row.phase, row.measured_s, kind, text, row.verdict in NOT_COUNTED)
     left = [finding for finding in failing if finding.kind not in told or not finding.phase]
     others = "\n".join(finding.line() for finding in run.findings)
     yield _Case(run.label, "start", 0.0, left[0].kind if left else "", others)

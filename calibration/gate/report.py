@@ -13,6 +13,7 @@ from startup_model.units import format_seconds
 __all__ = [
     "FAIL_ON",
     "KINDS",
+    "NOT_COUNTED",
     "TOTALS",
     "Candidate",
     "Finding",
@@ -37,6 +38,12 @@ KINDS: Mapping[str, str] = {
 
 FAIL_ON = ("failed_start", "regression", "drift", "state")
 """Kinds that fail the gate unless asked otherwise: of drift what is slower than the limit, of state a fast one that the run says and its times do not show."""
+
+NOT_COUNTED: Mapping[str, str] = {
+    "minor": "beyond the limit, but too short to count",
+    "unresolved": "beyond the limit by less than the stamps of the run resolve",
+}
+"""Verdicts of rows that are above their limit and fail nothing -> what each means."""
 
 TOTALS = frozenset({"total", "measured phases", "from the first line"})
 """Rows that hold all or most of a start."""
@@ -79,7 +86,7 @@ class GateRow(NamedTuple):
     resolution_s: float
     """What the stamps of the run resolve of this figure."""
     verdict: str
-    """ok, regression, drift, state (explained by the state of a cache), gain, or minor: beyond the factor, but too short to count."""
+    """ok, regression, drift, state (explained by the state of a cache), gain, or one of ``NOT_COUNTED``."""
 
     @property
     def ratio(self) -> float | None:

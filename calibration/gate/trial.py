@@ -170,7 +170,9 @@ class Trial:
             said, shown = self._said.of(figure).seconds, line.seen.seconds
             if abs(said - shown) > 0.01 * shown and (longest > said * factor or shortest < said / factor):
                 return "state"
-        return "minor" if longest > line.slow.seconds * factor else "ok"
+        if figure.measured_s <= line.slow.seconds * factor:
+            return "ok"
+        return "unresolved" if self._counts(line) else "minor"
 
     def _forecast_as_said(self) -> Forecast | None:
         """The prediction with the states that the run says, where its times show others."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from calibration.probe.results import ProbeReport, Step
 
 __all__ = ["register"]
+
+_PAGE = 4096
 
 FolderArgument = Annotated[
     Path | None, typer.Argument(help="Folder of the model; default: a temporary file stands for it.")
@@ -56,23 +60,45 @@ def probe_command(
         _check_out(out)
     with _progress() as report:
         found = probe_host(folder, python=python, seconds=seconds, tier=tier, report=report)
-    if out is not None:
-        write_atomically(out, canonical_json(found.to_dict()["hardware"]))
     if as_json:
         sys.stdout.write(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     else:
-        _print(found, out)
+        _print(found)
+    if out is not None:  # what was measured has been shown by now, whatever comes of the file
+        sys.stdout.flush()
+        write_atomically(out, canonical_json(found.to_dict()["hardware"]))
+        if not as_json:
+            typer.echo(f"written: {out}; use it with --hardware {out}")
 
 
 def _check_out(out: Path) -> None:
     """Raise InputFileError before the minute is spent, where the file could not be written."""
-    from startup_model.errors import InputFileError
-    from startup_model.files import is_folder
+    from startup_model.errors import InputFileError, shown
+    from startup_model.files import is_file, is_folder
 
     if is_folder(out):
         raise InputFileError(f"--out = {out}: a folder; give the name of a file in it")
     if not is_folder(out.absolute().parent):
         raise InputFileError(f"--out = {out}: no such folder; give the name of a file in a folder that is there")
+    if not is_file(out) and _is_there(out):
+        raise InputFileError(f"--out = {out}: no regular file; give another name")
+    try:
+        with tempfile.NamedTemporaryFile(dir=out.absolute().parent, prefix=f".{out.name}.") as file:
+            file.write(b" " * _PAGE)
+            file.flush()
+            os.fsync(file.fileno())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputFileError(
+            f"--out = {shown(str(out))}: it cannot be written ({reason}); give another name or folder"
+        ) from None
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager
@@ -90,7 +116,7 @@ def _progress() -> Iterator[Callable[[Step], None] | None]:
         yield lambda step: bar.update(task, completed=step.done, total=step.of, description=step.doing)
 
 
-def _print(found: ProbeReport, out: Path | None) -> None:
+def _print(found: ProbeReport) -> None:
     from rich.console import Console
 
     from startup_model.units import format_seconds
@@ -103,8 +129,6 @@ def _print(found: ProbeReport, out: Path | None) -> None:
     for warning in found.warnings:
         console.print(f"note: {warning}", soft_wrap=True)
     console.print(f"measured in {format_seconds(found.seconds)}")
-    if out is not None:
-        console.print(f"written: {out}; use it with --hardware {out}", soft_wrap=True)
 
 
 def _table(found: ProbeReport) -> Table:

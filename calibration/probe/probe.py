@@ -67,8 +67,9 @@ def probe_host(
     batches: list[Batch] = []
 
     def kernel(left: Budget) -> Found:
-        if not batches or left.left > _LEAST_BATCH_S:
-            batches.append(run_kernel(engine, left))
+        has_failed = bool(batches) and not batches[-1].times
+        if not batches or (left.left > _LEAST_BATCH_S and not has_failed):
+            batches.append(run_kernel(engine, left, budget))
         return Found()
 
     score = _Part("single-thread score", 0.1, 4.0, kernel)  # at three moments

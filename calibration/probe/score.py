@@ -56,6 +56,7 @@ processor does not."""
 
 _MOST = 20
 _LEAST_TIMEOUT_S = 10.0
+_LEAST_WAIT_S = 1.0
 _LEAST_VERSION = (3, 9)
 _START_S = 0.5
 _BUSY = 1.15
@@ -85,13 +86,14 @@ class Batch(NamedTuple):
     """Wall time spent."""
 
 
-def run_kernel(python: Interpreter, budget: Budget) -> Batch:
-    """Repeat the kernel in a Python as long as the time lasts, twice at least."""
+def run_kernel(python: Interpreter, budget: Budget, whole: Budget | None = None) -> Batch:
+    """Repeat the kernel in a Python as long as the time lasts, twice at least. ``whole``: after which it is not waited for any more, whatever it does."""
     if python.version[:2] < _LEAST_VERSION:
         return Batch((), f"the kernel needs Python 3.9 or newer, this is {python.shown_version}", "", False, 0.0)
     seconds = max(0.3, budget.left - _START_S)
     words = [python.path, "-I", "-S", str(Path(kernel.__file__)), str(_MOST), f"{seconds:.1f}"]
-    answer = ask(words, max(_LEAST_TIMEOUT_S, 3 * seconds))
+    patience = max(_LEAST_TIMEOUT_S, 3 * seconds)
+    answer = ask(words, patience if whole is None else min(patience, max(_LEAST_WAIT_S, whole.left)))
     data = answer.data or {}
     times = _times(data)
     problem = "" if times else answer.problem or "the kernel printed something else"

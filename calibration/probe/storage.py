@@ -181,10 +181,9 @@ def _read_direct(turns: _Turns, streams: int, window: memoryview, budget: Budget
 def _read_evicted(turns: _Turns, streams: int, window: memoryview, budget: Budget) -> Reading | str:
     """Of files that were taken out of the page cache first; not where they are seen to stay in it."""
     extents = next(turns)
-    files = sorted({extent.path for extent in extents})
     try:
-        evict(files)
-        held = resident_fraction(files)
+        evict(extents)
+        held = resident_fraction(extents)
     except StartupModelError as error:
         return str(error)
     if held is not None and held > _STILL_RESIDENT:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from startup_model.files import is_file, is_folder
 
-__all__ = ["checkpoint_folder"]
+__all__ = ["checkpoint_folder", "home_folder"]
 
 _COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 _LONGEST_REFERENCE = 200
@@ -54,8 +54,16 @@ def _hub_cache(variables: Mapping[str, str]) -> Path:
 def _expanded(path: str, variables: Mapping[str, str]) -> Path:
     """With the home folder of the server's variables in the place of ``~``."""
     if path == "~" or path.startswith("~/"):
-        return Path(variables.get("HOME") or Path.home()) / path[2:]
+        return home_folder(variables) / path[2:]
     return Path(path)
+
+
+def home_folder(variables: Mapping[str, str]) -> Path:
+    """The home folder of a server with these variables; the root, where neither they nor the system name one."""
+    try:
+        return Path(variables.get("HOME") or Path.home())
+    except RuntimeError:  # a user without a name
+        return Path(os.sep)
 
 
 def _commit(repository: Path, revision: str) -> str | None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
 
@@ -115,11 +121,12 @@ def profile_command(
         prior=as_profile(profile),
     )
     session.check(steps)
-    announce(steps, finished_steps(session, steps, out) if resume else {}, launch.label())
-    if dry_run:
-        return
-    with View(as_json=as_json) as view:
-        records = list(run_plan(session, steps, out=out, resume=resume, listener=view.hear))
+    with _plain_warnings():
+        announce(steps, finished_steps(session, steps, out) if resume else {}, launch.label())
+        if dry_run:
+            return
+        with _ends_orderly(), View(as_json=as_json) as view:
+            records = list(run_plan(session, steps, out=out, resume=resume, listener=view.hear))
     if not as_json:
         print_runs(records, isolated_phases(records), out)
 
@@ -131,3 +138,40 @@ def _kind(plan: str | None, *, differential: bool) -> str:
     if plan not in (None, "differential"):
         raise ConfigError("--plan", plan, "--differential is a plan of its own", "give one of the two")
     return "differential"
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings are lines like all others, without the place in the program that they come from."""
+    from calibration.profiling.view import say
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        say(f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+@contextmanager
+def _ends_orderly() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind the block, as Ctrl-C does, so that nothing temporary stays behind; what is kept is said."""
+    from calibration.profiling.view import say
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    handled: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for wanted in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(wanted) is signal.SIG_DFL:
+                handled[wanted] = signal.signal(wanted, end)
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stop:
+        for note in getattr(stop, "__notes__", ()):
+            say(note)
+        raise
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)

@@ -6,15 +6,16 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 
 from calibration.logs.secrets import HIDDEN, is_secret, without_secrets
+from calibration.profiling.environment import holds_secret
 from startup_model.config.command_line import engine_words
 from startup_model.errors import ConfigError, StartupModelError, one_line
 
-__all__ = ["PORT", "api_key", "program_of", "shown_words", "take_apart"]
+__all__ = ["PORT", "api_key", "hiding", "program_of", "secret_values", "shown_words", "take_apart"]
 
 PORT = "{port}"
 """Stands in the command of an unknown program where its port belongs."""
@@ -23,6 +24,8 @@ _LONGEST = 2**17
 """Characters; Linux takes no longer word."""
 _LONGEST_SHOWN = 400
 _LONGEST_BEGINNING = 2000
+_SHORTEST_SECRET, _LONGEST_SECRET = 4, 4096
+"""Characters of a value that is looked for in what a server prints: a shorter one stands in any text."""
 _KEY_FLAG = "--api-key"
 _KEY_VARIABLE = "VLLM_API_KEY"
 
@@ -117,6 +120,35 @@ def _masked(words: Sequence[str]) -> list[str]:
     return shown
 
 
+def secret_values(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Values of a command's secret flags and variables, the longest first: what may not be shown, wherever it stands."""
+    found = {value for name, value in environment.items() if holds_secret(name, value) and not _is_place(value)}
+    for word, shown in zip(words, _masked(words), strict=True):
+        if word != shown:
+            found.add(word[len(shown) - len(HIDDEN) :])
+    usable = (value for value in found if len(value.strip()) >= _SHORTEST_SECRET and len(value) <= _LONGEST_SECRET)
+    return tuple(sorted(usable, key=lambda value: (-len(value), value)))
+
+
+def _is_place(value: str) -> bool:
+    """Whether a value is a path of this host: one to a secret is none."""
+    try:
+        return value.startswith("/") and Path(value).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def hiding(words: Sequence[str], environment: Mapping[str, str]) -> Callable[[str], str]:
+    """A function that hides, in what a server says, the secrets that it was given, and what looks like one."""
+    values = secret_values(words, environment)
+    given = re.compile("|".join(map(re.escape, values))) if values else None
+
+    def hide(text: str) -> str:
+        return without_secrets(text if given is None else given.sub(HIDDEN, text))
+
+    return hide
+
+
 def api_key(words: Sequence[str], environment: Mapping[str, str]) -> str | None:
     """The key that a server will ask for: of ``--api-key`` (the first of several), else of the variable that vLLM reads, in the command or in the environment."""
     try:
@@ -141,7 +173,12 @@ def api_key(words: Sequence[str], environment: Mapping[str, str]) -> str | None:
 def program_of(words: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
     """The program of a command, found on the PATH of ``environment`` (None: of this process). Raises ConfigError when it is not there."""
     path = None if environment is None else environment.get("PATH")
-    found = shutil.which(words[0], path=path)
+    try:
+        found = shutil.which(words[0], path=path)
+        is_there, is_folder = Path(words[0]).exists(), Path(words[0]).is_dir()
+    except (OSError, ValueError):
+        found, is_there, is_folder = None, False, False
     if found is None:
-        raise ConfigError("command", words[0], "no such program", "give its path, or install it")
+        problem = "it is a folder" if is_folder else "it cannot be executed" if is_there else "no such program"
+        raise ConfigError("command", words[0], problem, "give its path, or install it")
     return found

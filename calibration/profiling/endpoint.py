@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from calibration.logs.secrets import HIDDEN, without_secrets
 from calibration.profiling.server import LOOPBACK
@@ -26,7 +27,11 @@ _LONGEST_PROBLEM = 300
 _VERSION_PATHS = ("/version", "/server_info", "/get_server_info")
 """Of vLLM, of SGLang, of SGLang before 0.5.6."""
 _SCHEME = "Bearer "
-_FAULTS = (OSError, http.client.HTTPException, ValueError, AttributeError, TypeError)
+_TICK_S = 0.05
+_AFTER_CLOSING_S = 1.0
+"""Seconds in which a request ends whose socket was closed."""
+T = TypeVar("T")
+_FAULTS = (OSError, http.client.HTTPException, ValueError, AttributeError, TypeError, RecursionError)
 """What comes of a server that answers otherwise than expected, or not at all."""
 
 
@@ -58,7 +63,7 @@ class HealthPoll(threading.Thread):
                 now = time.monotonic()
                 self._unknown_since = (self._unknown_since or now) if status == http.client.NOT_FOUND else None
                 self.is_wrong_path = self._unknown_since is not None and now - self._unknown_since > _PATIENCE_S
-            except (OSError, http.client.HTTPException) as error:
+            except _FAULTS as error:
                 if not isinstance(error, ConnectionRefusedError):
                     self.last_answer = f"{type(error).__name__} at {self._path}"
             finally:
@@ -83,69 +88,145 @@ def authorization(key: str | None) -> dict[str, str]:
     return {"Authorization": f"{_SCHEME}{key}"} if is_sendable else {}
 
 
-def first_token(port: int, timeout_s: float, headers: Mapping[str, str] = MappingProxyType({})) -> FirstToken:
-    """Send one completion request and wait for the first token of its stream; ``headers``: those of ``authorization``."""
-    try:
-        models = _ask(port, "/v1/models", timeout_s, headers)
-        names = [entry.get("id") for entry in json.loads(models).get("data", [])]
+def first_token(
+    port: int,
+    timeout_s: float,
+    headers: Mapping[str, str] = MappingProxyType({}),
+    *,
+    hide: Callable[[str], str] = without_secrets,
+    meanwhile: Callable[[], object] | None = None,
+) -> FirstToken:
+    """Send one completion request and wait for the first token of its stream, ``timeout_s`` for all of it.
+
+    headers: those of ``authorization``; hide: takes secrets out of a text; meanwhile: is called again and again while the answer is waited for, None: nothing is done.
+    """
+
+    def ask(requests: _Requests) -> FirstToken:
+        names = [entry.get("id") for entry in json.loads(requests.get("/v1/models")).get("data", [])]
         if not names:
             return FirstToken(None, "the server names no model")
         body = {"model": names[0], "prompt": "Hello", "max_tokens": 1, "temperature": 0, "stream": True}
-        return _first_of_stream(port, body, timeout_s, headers)
-    except _FAULTS as error:
-        return FirstToken(None, _problem(f"{type(error).__name__}: {error}", headers))
+        return _first_of_stream(requests, body)
+
+    def say(error: Exception) -> FirstToken:
+        return FirstToken(None, f"{type(error).__name__}: {error}")
+
+    late = FirstToken(None, f"no token came within {timeout_s:g} s")
+    found = _Call(_Requests(port, timeout_s, headers), ask, say).result(late, meanwhile)
+    return found._replace(problem=_problem(found.problem, headers, hide))
 
 
-def _problem(text: str, headers: Mapping[str, str]) -> str:
+def _problem(text: str, headers: Mapping[str, str], hide: Callable[[str], str]) -> str:
     """A text for the record, without the key that was sent."""
     for value in headers.values():
         text = text.replace(value.removeprefix(_SCHEME), HIDDEN)
-    return one_line(without_secrets(text), _LONGEST_PROBLEM)
+    return one_line(hide(text), _LONGEST_PROBLEM)
 
 
 def served_version(port: int, timeout_s: float, headers: Mapping[str, str] = MappingProxyType({})) -> str | None:
-    """The version that the engine's server gives; None where it gives none."""
-    for path in _VERSION_PATHS:
-        with contextlib.suppress(*_FAULTS):
-            version = json.loads(_ask(port, path, timeout_s, headers)).get("version")
-            if isinstance(version, str) and version:
-                return version
-    return None
+    """The version that the engine's server gives; None where it gives none within the time."""
+
+    def ask(requests: _Requests) -> str | None:
+        for path in _VERSION_PATHS:
+            with contextlib.suppress(*_FAULTS):
+                version = json.loads(requests.get(path)).get("version")
+                if isinstance(version, str) and version:
+                    return version
+        return None
+
+    return _Call(_Requests(port, timeout_s, headers), ask, lambda error: None).result(None)
 
 
-def _ask(port: int, path: str, timeout_s: float, headers: Mapping[str, str]) -> bytes:
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_s)
-    try:
-        connection.request("GET", path, headers=dict(headers))
-        answer = connection.getresponse()
-        content = answer.read(_MOST_ANSWER)
-        if answer.status != http.client.OK:
-            raise ValueError(f"{path} answers {answer.status}")
-        return content
-    finally:
-        connection.close()
-
-
-def _first_of_stream(port: int, body: dict[str, Any], timeout_s: float, headers: Mapping[str, str]) -> FirstToken:
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_s)
-    try:
-        connection.request(
-            "POST",
-            "/v1/completions",
-            json.dumps(body),
-            {"Content-Type": "application/json", "Accept": "text/event-stream", **headers},
-        )
-        answer = connection.getresponse()
+def _first_of_stream(requests: _Requests, body: dict[str, Any]) -> FirstToken:
+    kinds = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+    with requests.answer("POST", "/v1/completions", json.dumps(body), kinds) as answer:
         if answer.status != http.client.OK:
             detail = answer.read(300).decode("utf-8", "replace")
-            return FirstToken(None, _problem(f"/v1/completions answers {answer.status}: {detail}", headers))
-        end = time.monotonic() + timeout_s
-        while time.monotonic() < end:
-            line = answer.readline(_MOST_ANSWER)
+            return FirstToken(None, f"/v1/completions answers {answer.status}: {detail}")
+        while line := answer.readline(_MOST_ANSWER):
             if line.startswith(b"data:") and b"choices" in line:
                 return FirstToken(time.monotonic())
-            if not line:
-                break
         return FirstToken(None, "the stream of /v1/completions ended without a token")
-    finally:
-        connection.close()
+
+
+class _Requests:
+    """Requests, one after the other, to be done by one moment."""
+
+    def __init__(self, port: int, timeout_s: float, headers: Mapping[str, str]) -> None:
+        self._port, self._headers = port, dict(headers)
+        self._end = time.monotonic() + timeout_s
+        self._sockets: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until then."""
+        return max(0.0, self._end - time.monotonic())
+
+    def close(self) -> None:
+        """Close the connection: what reads from it comes to an end."""
+        with self._lock:
+            self._is_over = True
+            for connected in self._sockets:
+                with contextlib.suppress(OSError):
+                    connected.shutdown(socket.SHUT_RDWR)
+
+    def get(self, path: str) -> bytes:
+        """What a path answers, when it is 200. Raises one of ``_FAULTS``."""
+        with self.answer("GET", path) as answer:
+            content = answer.read(_MOST_ANSWER)
+            if answer.status != http.client.OK:
+                raise ValueError(f"{path} answers {answer.status}")
+            return content
+
+    @contextlib.contextmanager
+    def answer(
+        self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> Iterator[http.client.HTTPResponse]:
+        """The answer to a request, to be read within the block. Raises one of ``_FAULTS``."""
+        connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=max(self.left_s, 0.001))
+        try:
+            connection.connect()
+            with self._lock:
+                if self._is_over:
+                    raise TimeoutError("the time is up")
+                self._sockets = [connection.sock]  # the connection itself forgets it when the server announces its end
+            connection.request(method, path, body, {**self._headers, **headers})
+            with connection.getresponse() as answer:
+                yield answer
+        finally:
+            with self._lock:
+                self._sockets = []
+            connection.close()
+
+
+class _Call(threading.Thread, Generic[T]):
+    """Asks a server in a thread, so that a time limit holds whatever it sends: the limit of a socket begins anew with every byte that arrives."""
+
+    def __init__(self, requests: _Requests, ask: Callable[[_Requests], T], say: Callable[[Exception], T]) -> None:
+        """say: makes a result of an error."""
+        super().__init__(daemon=True)
+        self._requests, self._ask, self._say = requests, ask, say
+        self._found: list[T] = []
+        self.start()
+
+    def run(self) -> None:
+        """Ask."""
+        try:
+            self._found.append(self._ask(self._requests))
+        except _FAULTS as error:
+            self._found.append(self._say(error))
+
+    def result(self, late: T, meanwhile: Callable[[], object] | None = None) -> T:
+        """What was found; ``late`` when the time is up."""
+        try:
+            while self.is_alive() and self._requests.left_s > 0:
+                if meanwhile is not None:
+                    meanwhile()
+                self.join(min(self._requests.left_s, _TICK_S if meanwhile is None else 0.0))
+            is_late = self.is_alive()
+        finally:
+            self._requests.close()
+            self.join(_AFTER_CLOSING_S)
+        return late if is_late or not self._found else self._found[0]

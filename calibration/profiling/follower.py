@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from calibration.logs.parser import StartupLogParser
+from calibration.logs.secrets import without_secrets
 from calibration.logs.startup import ParsedStartup
 from calibration.logs.tables import ENGINES
 from calibration.profiling.endpoint import HealthPoll
@@ -20,8 +21,17 @@ from startup_model.phases import Phase
 __all__ = ["Follower", "Progress", "ServerError"]
 
 _TICK_S = 0.1
+_MOST_WAITING = 2**24
+"""Bytes that wait to be read. More stay in the pipe, which holds the server back."""
+_ITEM = 256
+"""Bytes that keeping a piece takes beside its own."""
+_SILENT_S = 0.5
+"""Seconds in which the end of a server is heard of, after a request that failed."""
 _LAST_WORDS_S = 2.0
 """Seconds in which a line is waited for that may never come: the one that says ready, the last ones of a server that has ended."""
+
+
+_NO_REASON = ": run the command by itself to see what it does"
 
 
 class ServerError(StartupModelError):
@@ -49,19 +59,59 @@ class Progress(NamedTuple):
     """What is done before the process starts, in words."""
 
 
+class _Arrivals:
+    """What has arrived and was not taken yet: no more than ``_MOST_WAITING`` bytes, or one piece."""
+
+    def __init__(self) -> None:
+        self._items: deque[tuple[bytes | None, float]] = deque()
+        self._size = 0
+        self._changed = threading.Condition()
+        self._is_closed = False
+
+    def put(self, data: bytes | None, at: float) -> None:
+        """Add what arrived at a moment; waits for room."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._size < _MOST_WAITING or self._is_closed)
+            self._items.append((data, at))
+            self._size += len(data or b"") + _ITEM
+            self._changed.notify_all()
+
+    def take(self, timeout_s: float) -> tuple[bytes | None, float]:
+        """The oldest piece and its moment; b"" and now where none comes within the time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._items, timeout_s):
+                return b"", time.monotonic()
+            data, at = self._items.popleft()
+            self._size -= len(data or b"") + _ITEM
+            self._changed.notify_all()
+            return data, at
+
+    def close(self) -> None:
+        """Let nobody wait."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+
 class Follower:
     """Reads what a server prints. A thread notes the moment at which it arrives: what is done with it meanwhile changes no time."""
 
-    def __init__(self, server: Server, report: Callable[[Progress], None]) -> None:
-        self.journal = Journal(server.started)
+    def __init__(
+        self, server: Server, report: Callable[[Progress], None], hide: Callable[[str], str] = without_secrets
+    ) -> None:
+        """hide: takes secrets out of a text."""
+        self.journal = Journal(server.started, hide)
         self.ready_line_s: float | None = None
         """Seconds from the start of the process to the line by which the engine itself says ready; None until it comes."""
         self._server = server
+        self._hide = hide
+        self._seen_at = server.started
+        """When what was taken last had arrived."""
         self._parser = StartupLogParser(by_carrier=True)
         self._report = report
         self._phase: str | None = None
         self._is_up = False
-        self._items: queue.Queue[tuple[bytes | None, float]] = queue.Queue()
+        self._arrivals = _Arrivals()
         self._ends = threading.Event()
         self._pump = threading.Thread(target=self._read, daemon=True)
         self._pump.start()
@@ -70,21 +120,20 @@ class Follower:
         while not self._ends.is_set():
             data = self._server.read(_TICK_S)
             if data != b"":
-                self._items.put((data, time.monotonic()))
+                self._arrivals.put(data, time.monotonic())
             if data is None:
                 return
 
     def close(self) -> None:
         """Read no more."""
         self._ends.set()
+        self._arrivals.close()
         self._pump.join()
 
     def step(self) -> bool:
         """Take what has arrived within a tick; False once the server is gone."""
-        try:
-            data, now = self._items.get(timeout=_TICK_S)
-        except queue.Empty:
-            data, now = b"", time.monotonic()
+        data, now = self._arrivals.take(_TICK_S)
+        self._seen_at = now
         may_be_ready = False
         for event in self._parser.feed(self.journal.stamped(data or b"", now)):
             may_be_ready = may_be_ready or event.mark == "ready"
@@ -107,8 +156,8 @@ class Follower:
             is_there = self.step()
             elapsed = time.monotonic() - self._server.started
             if not is_there or self._server.has_ended:
-                self.drain()
-                raise ServerError(self._obituary(elapsed), self.journal.last_lines())
+                self.drain(time.monotonic())
+                raise ServerError(self.obituary(elapsed), self.journal.last_lines())
             if health.is_wrong_path:
                 raise ServerError(
                     f"the server is up, but {health.last_answer}: give the path that says ready (health_path, --health-path)",
@@ -121,11 +170,18 @@ class Follower:
                     self.journal.last_lines(),
                 )
 
-    def drain(self) -> None:
-        """Read on for a moment, unless the log has said ready: that line may come after the endpoint has answered."""
+    def drain(self, until: float) -> None:
+        """Read all that had arrived until a moment; then for a little longer, unless the log has said ready: that line may come after the endpoint has answered."""
         end = time.monotonic() + _LAST_WORDS_S
-        while self.ready_line_s is None and time.monotonic() < end and self.step():
+        while (self._seen_at < until or (self.ready_line_s is None and time.monotonic() < end)) and self.step():
             pass
+
+    def has_died(self) -> bool:
+        """Whether the server has ended; looked at for a moment, since that is heard of later than of a connection that breaks."""
+        end = time.monotonic() + _SILENT_S
+        while not self._server.has_ended and time.monotonic() < end and self.step():
+            pass
+        return self._server.has_ended
 
     def log(self) -> ParsedStartup | None:
         """What the log says of the start."""
@@ -147,11 +203,12 @@ class Follower:
     def _where(self) -> str:
         return f", last heard of {self._phase}" if self._phase else ", no known line yet"
 
-    def _obituary(self, elapsed: float) -> str:
+    def obituary(self, elapsed: float) -> str:
+        """How a server has ended that was not ready."""
         log = self.log()
         why = ""
         if log is not None and log.status not in ("ok", "incomplete"):
-            text = log.evidence.text if log.evidence is not None else ""
+            text = self._hide(log.evidence.text) if log.evidence is not None else ""
             why = f": {log.status}" + (f", {text}" if text else "")
         silent = " without a word" if self.journal.first_line_s is None else ""
-        return f"the server ended {status_words(self._server.exit_status)}{silent} after {elapsed:.1f} s, before it was ready{why}"
+        return f"the server ended {status_words(self._server.exit_status)}{silent} after {elapsed:.1f} s, before it was ready{why or _NO_REASON}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from calibration.logs.secrets import without_secrets
@@ -20,11 +21,12 @@ _LONGEST_PIECE = 2**16
 class Journal:
     """Stamps lines as a container runtime would: by microseconds, where engines often print whole seconds."""
 
-    def __init__(self, started: float) -> None:
-        """started: when the process began, by the monotonic clock."""
+    def __init__(self, started: float, hide: Callable[[str], str] = without_secrets) -> None:
+        """started: when the process began, by the monotonic clock; hide: takes secrets out of a text."""
         self.started = started
         self.first_line_s: float | None = None
         """Seconds from the start of the process to its first line."""
+        self._hide = hide
         self._zero = datetime.now(UTC).timestamp()
         self._at_begin = True
         self._open = b""
@@ -58,4 +60,4 @@ class Journal:
     def last_lines(self) -> list[str]:
         """The last lines, without what looks like a secret."""
         lines = [*self._last, self._open] if self._open.strip() else [*self._last]
-        return [one_line(without_secrets(line.decode("utf-8", "replace")), _LONGEST_KEPT) for line in lines]
+        return [one_line(self._hide(line.decode("utf-8", "replace")), _LONGEST_KEPT) for line in lines]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from calibration.logs.secrets import HIDDEN
 from calibration.profiling.checkpoint import checkpoint_folder
-from calibration.profiling.command import PORT, shown_words, take_apart
+from calibration.profiling.command import PORT, hiding, shown_words, take_apart
 from calibration.profiling.environment import A_PATH
 from calibration.profiling.server import LOOPBACK, free_port, is_free
 from startup_model.config.command_line import EngineArgument, EngineWords, argument_fields, engine_words, read_words
@@ -21,14 +21,18 @@ from startup_model.errors import ConfigError
 
 __all__ = ["Launch", "launch_of"]
 
-_ADDRESS_FLAGS = ("--host", "--port", "--uds")
-"""Flags that say where a server listens: that is chosen here."""
+_ADDRESS_FLAGS = (
+    *("--host", "--port", "--uds", "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs", "--ssl-cert-reqs"),
+    *("--ssl-ciphers", "--ssl-keyfile-password", "--enable-ssl-refresh"),
+)
+"""Flags that say where and how a server listens: on the loopback interface, without encryption, is chosen here."""
 _SETTINGS_FLAG = "--compilation-config"
 _TOGETHER = frozenset({"optimization_level", "capture_sizes", "cudagraph_mode"})
 """Fields that stand in that flag; a second one replaces the first."""
 _LEVEL = re.compile(r"[0-3]")
-_WRAPPERS = frozenset({"sh", "bash", "dash", "zsh", "docker", "podman", "nerdctl", "kubectl", "ssh", "sudo", "srun"})
-"""Programs that start a server somewhere else, or as another one."""
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
+_ELSEWHERE = frozenset({"docker", "podman", "nerdctl", "kubectl", "ssh", "sudo", "srun"})
+"""Programs that have somebody else start a server, on another host or as another user: nothing ends it for certain but they."""
 
 
 class Launch(NamedTuple):
@@ -117,9 +121,15 @@ class Launch(NamedTuple):
             )
         return self.port
 
+    @property
+    def out_of_reach(self) -> str | None:
+        """The program that has somebody else start the server, which may then outlive this process; None where the server is started here."""
+        program = Path(self.words[0]).name
+        return program if program in _ELSEWHERE else None
+
     def label(self) -> str:
         """The command as it may be shown: without values of secrets."""
-        return shown_words(self.words)
+        return hiding(self.words, self.environment)(shown_words(self.words))
 
     def _parts(self) -> EngineWords:
         parts = engine_words(self.words) if self.engine is not None else None
@@ -151,7 +161,7 @@ def launch_of(command: str | Sequence[str | os.PathLike[str]] | EngineConfig) ->
     if isinstance(command, EngineConfig):
         return _configured(command)
     variables, words = take_apart(command)
-    if Path(words[0]).name in _WRAPPERS and not _is_open(words):
+    if Path(words[0]).name in _SHELLS | _ELSEWHERE and not _is_open(words):
         raise ConfigError(
             "command", shown_words(words), f"{words[0]} starts the server, its flags and its end are out of reach",
             f"give the server's own words, or write {PORT} where its port belongs",

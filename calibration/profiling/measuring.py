@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from calibration.host import HostFacts, facts_in_words
@@ -27,6 +28,8 @@ from calibration.profiling.steps import (
 )
 from calibration.profiling.versions import server_versions
 from calibration.records import RunRecord
+from startup_model.errors import InputFileError
+from startup_model.files import is_folder
 
 __all__ = ["Memory", "Start", "starts_of"]
 
@@ -43,6 +46,8 @@ class Memory:
     """Whether the next start is the first of the session, to be kept apart."""
     filled: set[Group] = field(default_factory=set)
     """Groups of which a start was made: their graphs are compiled."""
+    folders: Mapping[str | None, Path | None] = field(default_factory=dict)
+    """Where the checkpoint of each model was when the plan began."""
 
 
 class Start(NamedTuple):
@@ -99,6 +104,9 @@ def _measure(session: Session, step: Step, memory: Memory, report: Callable[[Pro
     environment |= memory.caches.variables(step, environment)
     page_cache: PageState = "hot"  # where nothing is read
     if reads_weights(session.launch, step):
+        folder = memory.folders.get(step.model)
+        if folder is not None and not is_folder(folder):
+            raise InputFileError(f"{folder}: it was there when the plan began, and is gone; put the model back")
         files = session.files(step)
         page_cache = (
             prepare_page_cache(files, step.page_cache, drop=session.drop_caches, tell=tell) if files else "unknown"
@@ -112,6 +120,7 @@ def _measure(session: Session, step: Step, memory: Memory, report: Callable[[Pro
         request=session.request,
         limits=session.limits,
         report=report,
+        temporary=memory.caches.folder,
     )
     basis = Basis(session.launch, session.hardware, session.model)
     state = compile_state(
@@ -149,4 +158,6 @@ def _kept(session: Session, step: Step, memory: Memory, made: _Made, reasons: li
     notes = [", ".join(reasons)] if reasons else []
     if not reasons and step.compile_cache == "warm" and made.compile_cache == "cold":
         notes.append("it compiled again: the compile cache keeps nothing")
+    if not reasons and step.page_cache in ("hot", "cold") and made.page_cache != step.page_cache:
+        notes.append(f"page cache {made.page_cache}, not {step.page_cache}: the checkpoint could not be made so")
     return Start(record, bool(reasons), "; ".join([*notes, *problems]))

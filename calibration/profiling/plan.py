@@ -98,6 +98,10 @@ def make_plan(
     base = [Step(name, page_cache, compile_cache, torch_compile=torch_compile) for name in named]
     basis = Basis(launch, hardware, model, prior)
     warnings: list[str] = []
+    if launch.out_of_reach is not None:
+        warnings.append(
+            f"{launch.out_of_reach} starts the server elsewhere: it ends only as far as {launch.out_of_reach} ends it, look whether it is gone"
+        )
     steps = base
     if kind == "differential":
         steps = _differential(launch, base)

@@ -58,6 +58,7 @@ def record_of(measured: Measured, found: Circumstances) -> tuple[RunRecord, list
     wall_s = max(measured.wall_s - download_s - head_s, record.wall_s or 0.0)
     token_s = None if measured.first_token_s is None else measured.first_token_s - download_s
     problems = [f"no first token: {measured.problem}"] if measured.problem else []
+    problems += [measured.ending] if measured.ending else []
     if token_s is not None and token_s < (wall_s + head_s) * _EARLY:
         token_s, problems = None, ["no first token: it came before the line that says ready"]
     rest = {

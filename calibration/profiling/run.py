@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from calibration.profiling.session import Session, check_flag
 from calibration.profiling.starts import Limits, Progress
 from calibration.profiling.states import CompileCaches
 from calibration.profiling.steps import CompileCache, PageCache, Step, TorchCompile
-from calibration.readers import ReadReport, append_run, read_runs
+from calibration.readers import ReadReport, append_run, check_appendable, read_runs
 from calibration.records import RunRecord
 from startup_model.config.engine import EngineConfig
 from startup_model.config.hardware import HardwareConfig
@@ -90,7 +91,8 @@ def profile_server(
     Seconds: ``wall_s`` is from the start of the process until the health endpoint answers 200, and the log says ready where it does; ``first_token_s`` until the first
     token of the first request; phases are timed by the moments at which lines arrive. The first start of a session counts from its first line. Raises ConfigError for what
     cannot be run, InputFileError for a file that cannot be read or written, ServerError (with the last log lines) when a server does not come up; records made
-    before that are in ``out``. No process of a server is ever left behind.
+    before that are in ``out``. No process of a server is ever left behind, except of one that
+    a container runtime or another host starts (see ``Launch.out_of_reach``).
     """
     launch = launch_of(command)
     facts = host_facts()
@@ -149,8 +151,10 @@ def run_plan(
     done = finished_steps(session, plan, out) if resume else {}
     path = None if out is None else _writable(out)
     pace = Pace(plan, done, time.monotonic())
-    with CompileCaches() as caches:
-        memory = Memory(session.facts or host_facts(), caches, is_first=plan.warm_up)
+    kept: list[RunRecord] = []
+    with CompileCaches() as caches, _says_what_is_kept(kept, path):
+        folders = {step.model: session.launch.checkpoint(step.model) for step in plan.steps}
+        memory = Memory(session.facts or host_facts(), caches, is_first=plan.warm_up, folders=folders)
         for place, step in enumerate(plan.steps):
             news = StepNews(plan, place)
             if place in done:
@@ -165,6 +169,7 @@ def run_plan(
             for start in starts_of(session, step, memory, report):
                 if path is not None:
                     append_run(start.record, path)
+                    kept.append(start.record)
                 now = time.monotonic()
                 pace.end(place, now, is_apart=start.is_apart)
                 listener(
@@ -177,6 +182,21 @@ def run_plan(
                 caches.forget(step.group)
 
 
+@contextmanager
+def _says_what_is_kept(records: Sequence[RunRecord], path: Path | None) -> Iterator[None]:
+    """Adds to whatever ends the block early how many records are in the file."""
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        if path is not None and records:
+            error.add_note(
+                f"{len(records)} record(s) of this session are kept in {path}; resume=True (--resume) goes on after them"
+            )
+        raise
+
+
 def finished_steps(session: Session, plan: Plan, out: str | os.PathLike[str] | None) -> dict[int, RunRecord]:
     """Places of the steps, from 0, that an earlier session of this host has done, with their records in the file ``out``.
 
@@ -185,7 +205,10 @@ def finished_steps(session: Session, plan: Plan, out: str | os.PathLike[str] | N
     if out is None:
         raise ConfigError("resume", True, "there is no file to go on with", "give out= (--out)")
     path = _path(out)
-    if not path.exists() or path.stat().st_size == 0:
+    if not path.exists():
+        return {}
+    check_appendable(path)
+    if path.stat().st_size == 0:
         return {}
     version = session.launch.engine.version if session.launch.engine is not None else None
     found = {
@@ -200,19 +223,16 @@ def finished_steps(session: Session, plan: Plan, out: str | os.PathLike[str] | N
 def _path(out: str | os.PathLike[str]) -> Path:
     if not isinstance(out, str | os.PathLike) or not str(out) or "\0" in str(out):
         raise ConfigError("out", out, "it is no name of a file", "give one such as runs.jsonl")
-    return Path(out)
+    path = Path(out)
+    try:
+        path.exists()
+    except OSError as error:
+        raise InputFileError(f"{shown(str(path))}: {error.strerror or error}; choose another file") from None
+    return path
 
 
 def _writable(out: str | os.PathLike[str]) -> Path:
-    """The file, tried before minutes are spent. Raises InputFileError."""
+    """The file, which is there from now on: tried before minutes are spent. Raises InputFileError."""
     path = _path(out)
-    is_new = not path.exists()
-    try:
-        with path.open("ab"):
-            pass
-        if is_new:
-            path.unlink()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputFileError(f"{shown(str(path))}: cannot be written ({reason}); choose another file") from None
+    check_appendable(path)
     return path

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from calibration.host import HostFacts
+from calibration.profiling.command import program_of
 from calibration.profiling.launch import Launch
 from calibration.profiling.plan import Plan
 from calibration.profiling.starts import Limits
@@ -61,6 +62,8 @@ class Session(NamedTuple):
             raise ConfigError("health_path", path, "it is no path of a URL", "give one such as /health")
         if self.drop_caches and not any(step.page_cache == "cold" for step in plan.steps):
             raise ConfigError("drop_caches", True, "only a cold start empties caches", "give page_cache='cold' as well")
+        program_of(self.launch.words, self.launch.variables)
+        self.launch.choose_port()
         for step in plan.steps:
             self.files(step)
             launch_of_step(self.launch, step)

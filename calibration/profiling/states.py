@@ -4,6 +4,10 @@ what is recorded is what they turned out to be."""
 from __future__ import annotations
 
 import contextlib
+import math
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +17,7 @@ from calibration.page_cache import checkpoint_files, drop_all_caches, evict, rea
 from calibration.profiling.caches import fresh_compile_cache
 from calibration.profiling.steps import CompileCache, Group, PageCache, Step
 from startup_model.errors import ConfigError, StartupModelError
+from startup_model.units import format_bytes
 
 __all__ = ["CompileCaches", "CompileState", "PageState", "compile_state", "files_to_prepare", "prepare_page_cache"]
 
@@ -53,9 +58,7 @@ def prepare_page_cache(
     privilege to drop caches.
     """
     if asked == "hot":
-        for count, file in enumerate(files, start=1):
-            tell(f"reading the checkpoint, file {count} of {len(files)}")
-            read_into_cache([file])
+        _read(files, tell)
     elif asked == "cold":
         tell("evicting the checkpoint")
         evict(files)
@@ -67,6 +70,25 @@ def prepare_page_cache(
     if held is None:
         return asked if asked != "as_is" else "unknown"
     return "hot" if held >= _HOT else "cold" if held <= _COLD else "unknown"
+
+
+def _read(files: Sequence[Path], tell: Callable[[str], None]) -> None:
+    """Read files into the page cache, unless they are larger than all memory: then none of them would be left in it."""
+    size = sum(file.stat().st_size for file in files if file.exists())
+    if size > _memory_bytes():
+        tell("the checkpoint is larger than the memory: it cannot be hot, and is not read")
+        return
+    for count, file in enumerate(files, start=1):
+        words = f"reading the checkpoint, file {count} of {len(files)}"
+        tell(words)
+        read_into_cache([file], lambda done, words=words: tell(f"{words}, {format_bytes(done)}"))  # type: ignore[misc]
+
+
+def _memory_bytes() -> float:
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (OSError, ValueError, AttributeError):
+        return math.inf
 
 
 def compile_state(asked: CompileCache, logged: str, *, compiles: bool, is_filled: bool) -> CompileState:
@@ -87,6 +109,8 @@ class CompileCaches:
     """The compile caches of a plan: a new folder for each fresh start, in which warm ones of its group find their graphs. All are deleted in the end."""
 
     def __init__(self) -> None:
+        self.folder: Path | None = None
+        """Holds all of them; None while there is none."""
         self._folders: dict[Group, ExitStack] = {}
         self._variables: dict[Group, Mapping[str, str]] = {}
 
@@ -96,6 +120,8 @@ class CompileCaches:
     def __exit__(self, *_: object) -> None:
         for group in list(self._folders):
             self.forget(group)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def variables(self, step: Step, environment: Mapping[str, str]) -> Mapping[str, str]:
         """Variables that send the graphs of a step where they belong; none: to the engine's own cache. Raises StartupModelError when no folder can be made."""
@@ -103,7 +129,9 @@ class CompileCaches:
             self.forget(step.group)
             folder = ExitStack()
             try:
-                self._variables[step.group] = folder.enter_context(fresh_compile_cache(environment))
+                if self.folder is None:
+                    self.folder = Path(tempfile.mkdtemp(prefix="startup-model-compile-")).absolute()
+                self._variables[step.group] = folder.enter_context(fresh_compile_cache(environment, self.folder))
             except OSError as error:
                 raise StartupModelError(
                     f"compile_cache = 'fresh': no folder can be made ({error.strerror or error}); make room for temporary files, or choose warm"

@@ -45,6 +45,7 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _NAME, _TITLE = b"server-watch", b"supervisor of a measured server"
 _TICK_S = 0.05
+_WATCH_S = 0.5
 _QUICK_LOOKS = 200
 KILLING_S = 30.0
 """Seconds of killing after which what still lives is given up."""
@@ -321,6 +322,9 @@ def _watch(supervisor: _Child, tether: int, orders: Orders, tell: Callable[..., 
         # A copy of the lifeline may live on in a process that the profiler has forked: its death shows in the parent, too.
         return _is_hung_up(orders.lifeline) or os.getppid() != orders.profiler
 
+    ends = select.poll()  # of the profiler, and of the supervisor, who alone reads the tether
+    ends.register(orders.lifeline, 0)
+    ends.register(tether, 0)
     end = math.inf
     while supervisor.reap() and supervisor.status is None:
         if end == math.inf and is_abandoned():
@@ -328,7 +332,10 @@ def _watch(supervisor: _Child, tether: int, orders: Orders, tell: Callable[..., 
             end = time.monotonic() + min(orders.grace_s, _ABANDONED_GRACE_S) + KILLING_S + _PATIENCE_S
         if time.monotonic() > end:
             _send(supervisor.pid, signal.SIGKILL)
-        time.sleep(_TICK_S)
+        if end == math.inf:
+            ends.poll(_WATCH_S * 1e3)
+        else:
+            time.sleep(_TICK_S)
     if supervisor.status not in (0, _NOT_STARTED):
         tell(killed=supervisor.kill_all())
     if is_abandoned():

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from calibration.profiling.run import StepNews
     from calibration.records import RunRecord
 
-__all__ = ["View", "announce", "print_runs"]
+__all__ = ["View", "announce", "print_runs", "say"]
 
 _SAYS_S = 10.0
 """Between two lines where there is no terminal."""
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Say a line on standard error."""
     sys.stderr.write(f"startup-model: {text}\n")
     sys.stderr.flush()
 
@@ -31,18 +32,18 @@ def _say(text: str) -> None:
 def announce(plan: Plan, done: Mapping[int, RunRecord], label: str) -> None:
     """Say what will be started, and how long it will take. ``done``: places of the steps that need no start; label: the command."""
     before = f", {len(done)} of them done before" if done else ""
-    _say(f"{len(plan.steps)} step(s){before}, {_about(plan.remaining_s(done))} in all, of: {label}")
+    say(f"{len(plan.steps)} step(s){before}, {_about(plan.remaining_s(done))} in all, of: {label}")
     is_first = True
     for place, step in enumerate(plan.steps):
         if place in done:
-            _say(f"  {step.words()}: done before")
+            say(f"  {step.words()}: done before")
             continue
         starts = plan.starts_s(place, is_first=is_first)
         is_first = False
         apart = f", and {_about(starts[0])} for a start before it that is kept apart" if len(starts) > 1 else ""
-        _say(f"  {step.words()}: {_about(starts[-1])}{apart}")
+        say(f"  {step.words()}: {_about(starts[-1])}{apart}")
     for warning in plan.warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
 
 
 def _about(seconds: float | None) -> str:
@@ -113,13 +114,13 @@ class View:
             self._progress.update(self._task, completed=share, words=words)
         elif activity != self._activity or now - self._last >= _SAYS_S:
             self._activity, self._last = activity, now
-            _say(words)
+            say(words)
 
     def _line(self, text: str) -> None:
         if self._progress is not None:
             self._progress.console.print(f"startup-model: {text}", markup=False, highlight=False, soft_wrap=True)
         else:
-            _say(text)
+            say(text)
 
 
 # --- tables -------------------------------------------------------------------------------------------------------------

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
-from startup_model.config.command_line import (
-    _LOOK_ALIKES,
-    _MANIFEST,
-    _filled_in,
-    _find_engine,
-    _plain_dashes,
-    _simple_commands,
-    _Start,
-    _take_container_environment,
-    _take_environment,
-    engine_words,
-)
+from startup_model.config.command_line import engine_words, pasted_words
 from startup_model.config.engine import EngineConfig
 from startup_model.config.engine_flags import write_fields
 from startup_model.config.versions import Version
 
-__all__ = ["Argument", "Command", "engine_arguments", "pasted_arguments"]
+__all__ = ["COMMANDS", "Argument", "Command", "engine_arguments", "pasted_arguments"]
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "vllm": ("vllm", "serve"),
+    "sglang": ("python3", "-m", "sglang.launch_server"),
+}
+"""Engine -> what starts its server."""
+
+_NO_FLAGS = frozenset(
+    ["engine", "version", "model", "environment", "unused_flags", "page_cache", "compile_cache", "lazy_experts", "offline"]
+)  # fmt: skip
+"""Fields of EngineConfig that no flag of a server sets: what it is, and states that a start finds."""
 
 
 class Argument(NamedTuple):
@@ -60,50 +58,11 @@ def pasted_arguments(command: str) -> Command | None:
 
     ``EngineConfig.from_command`` says what is wrong with a command; here it is taken as right. Raises ConfigError for a flag without its value.
     """
-    text = command.replace("\r\n", "\n").translate(_LOOK_ALIKES)
-    environment: dict[str, str] = {}
-    found = None if _MANIFEST.search(text) else _find(text, environment)
+    found = pasted_words(command)
     if found is None:
         return None
-    start, words = found
-    image = None if start.image is None else words[start.image].removeprefix("--image=")
-    filled = [_plain_dashes(_filled_in(word, environment)) for word in words[start.position :]]
-    model, arguments = _split([*words[: start.position], *filled])
-    return Command(model, arguments, environment, image)
-
-
-def _find(text: str, environment: dict[str, str], depth: int = 0) -> tuple[_Start, list[str]] | None:
-    """The first command of a script that starts an engine, and its words; assignments go into ``environment``."""
-    for tokens in _simple_commands(re.sub(r"\A\s*[>$%]\s+", "", text)):
-        words = _take_environment(tokens, environment)
-        start = _find_engine(words)
-        if start is not None:
-            if start.image is not None:
-                _take_container_environment(words[: start.image], environment)
-            return start, words
-        for option, script in pairwise(words):
-            if re.fullmatch(r"-[a-z]{0,4}c", option) and depth < 2:
-                return _find(script, environment, depth + 1)
-    return None
-
-
-def _split(words: Sequence[str]) -> tuple[str | None, tuple[Argument, ...]]:
-    """The model and the flags of a command, each with its values; words that belong to no flag are left out."""
-    parts = engine_words(words)
-    if parts is None:
-        return None, ()
-    models = parts.models()
-    flags = (argument for argument in parts.arguments if argument.flag and argument not in models)
-    arguments = tuple(Argument(flag.flag, tuple(words[flag.begin : flag.end])) for flag in flags)
-    return models[-1].values[-1] if models else None, arguments
-
-
-_HEADS: Mapping[str, tuple[str, ...]] = {"vllm": ("vllm", "serve"), "sglang": ("python", "-m", "sglang.launch_server")}
-
-_NO_FLAGS = frozenset(
-    ["engine", "version", "model", "environment", "unused_flags", "page_cache", "compile_cache", "lazy_experts", "offline"]
-)  # fmt: skip
-"""Fields of EngineConfig that no flag of a server sets: what it is, and states that a start finds."""
+    model, arguments = _taken_apart(found.words)
+    return Command(model, arguments, found.environment, found.image)
 
 
 def engine_arguments(engine: EngineConfig, version: Version) -> Command:
@@ -117,5 +76,16 @@ def engine_arguments(engine: EngineConfig, version: Version) -> Command:
         if name not in _NO_FLAGS and (value := getattr(engine, name)) != field.default
     }
     written = write_fields(engine.engine, fields, version)
-    _, arguments = _split([*_HEADS[engine.engine], *written.words])
+    _, arguments = _taken_apart([*COMMANDS[engine.engine], *written.words])
     return Command(engine.model, arguments, {**written.variables, **engine.environment})
+
+
+def _taken_apart(words: Sequence[str]) -> tuple[str | None, tuple[Argument, ...]]:
+    """The model and the flags of a command, each with its values; words that belong to no flag are left out."""
+    parts = engine_words(words)
+    if parts is None:
+        return None, ()
+    models = parts.models()
+    flags = (argument for argument in parts.arguments if argument.flag and argument not in models)
+    arguments = tuple(Argument(flag.flag, tuple(words[flag.begin : flag.end])) for flag in flags)
+    return models[-1].values[-1] if models else None, arguments

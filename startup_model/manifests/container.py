@@ -12,7 +12,7 @@ from startup_model.config.engine import DEFAULT_VERSIONS, EngineConfig
 from startup_model.config.hardware import Platform
 from startup_model.config.versions import Version, parse_version
 from startup_model.errors import MISSING, ConfigError
-from startup_model.manifests.arguments import Argument, Command, engine_arguments, pasted_arguments
+from startup_model.manifests.arguments import COMMANDS, Argument, Command, engine_arguments, pasted_arguments
 from startup_model.manifests.names import check_image
 from startup_model.manifests.request import PlanRequest
 from startup_model.manifests.secrets import looks_secret, names_secret
@@ -37,10 +37,6 @@ IMAGES: Mapping[str, str] = {"vllm": "vllm/vllm-openai", "sglang": "lmsysorg/sgl
 """Engine -> its published image for NVIDIA devices."""
 
 _PORTS: Mapping[str, int] = {"vllm": 8000, "sglang": 30000}
-_COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "vllm": ("vllm", "serve"),
-    "sglang": ("python3", "-m", "sglang.launch_server"),
-}
 _OLD_VLLM = ("python3", "-m", "vllm.entrypoints.openai.api_server")
 _FIRST_SERVE: Version = (0, 6)
 """From here on ``vllm serve`` is there for certain."""
@@ -123,7 +119,7 @@ def server(request: PlanRequest, times: Timings) -> Server:
         engine=name,
         endpoint=where,
         image=_image(request, command),
-        command=_OLD_VLLM if _is_old(request) else _COMMANDS[name],
+        command=_OLD_VLLM if _is_old(request) else COMMANDS[name],
         args=args,
         environment=(*_plain_entries(shown, name, times), *_secret_entries(shown, secret_name)),
         secrets=shown.secrets,
