@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from rich.console import Console
 from calibration import fit_profile, parse_log, read_runs, write_runs
 from calibration.gate import (
     Candidate,
+    cli,
     compare_files,
     compare_predictions,
     compare_profiles,
@@ -1187,6 +1189,41 @@ def test_the_command_compares_profiles_and_predictions(tmp_path: Path) -> None:
     done = command("--compare", str(tmp_path / "made.json"), str(tmp_path / "printed.json"))
     assert done.returncode == 1
     assert "engine: vllm 0.10.1.1 -> vllm 0.8.5" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["in.jsonl", "--out", "x.json", "--junit", "./x.json"], "--out = x.json: --junit is the same file"),
+        (["in.jsonl", "--out", "in.jsonl"], "--out = in.jsonl: in.jsonl is the same file; give another one"),
+        (["in.jsonl", "--junit", "link.jsonl"], "--junit = link.jsonl: in.jsonl is the same file"),
+    ],
+)
+def test_no_output_replaces_what_is_read_or_another_output(
+    names: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.jsonl").write_text("kept", encoding="utf-8")
+    Path("link.jsonl").symlink_to("in.jsonl")
+    assert words in message([*names, "--profile", L40S])
+    assert Path("in.jsonl").read_text(encoding="utf-8") == "kept"
+
+
+def test_a_verdict_is_the_status_though_nobody_reads_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    report = gate([run_of(predicted(), {"graph_trace": 9.0})], NVL)
+    assert not report.passed
+    cli._show(report, as_json=True, junit=None, out=tmp_path / "x.json")
+    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))["passed"] is False
+
+
+def test_kinds_that_are_no_names_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match=r"fail_on = .*a.*: "):
+        gate([run_of(predicted())], NVL, fail_on=[["a"]])  # type: ignore[list-item]
 
 
 BAD_COMMANDS = {

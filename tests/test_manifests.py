@@ -816,6 +816,41 @@ def test_labels_hold_no_secret_of_an_address() -> None:
     assert container(plan)["args"][0] == "$(MODEL)"
 
 
+@pytest.mark.parametrize("name", ["s3://u:pw@b/k", "hf_abcdefghijk"])
+def test_a_served_name_that_looks_like_a_secret_is_in_no_query(name: str) -> None:
+    plan = simple(f"vllm serve m/x --served-model-name {name}")
+    with pytest.raises(
+        ConfigError, match=r"^--served-model-name: the query would print it, and it looks like a secret"
+    ):
+        render("keda", plan)
+    assert name not in render("kubernetes", plan)
+
+
+@pytest.mark.parametrize("model", ["/m/hf_abcdefghijk", "/hf_abcdefghijk/m"])
+def test_a_path_that_looks_like_a_token_is_never_printed(model: str) -> None:
+    plan = request(command=None, model=model)
+    for name in FORMATS:
+        if name != "configmap":
+            assert "abcdefghijk" not in render(name, plan)
+    assert "# mount the volume that holds /" in render("kubernetes", plan)
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("/m/hf_abcdefghijk/x", "its folder looks like a secret, and would be printed as mountPath"),
+        ("/a:b/c", "Kubernetes mounts nothing at a path with a colon"),
+        ("/a:b", "Kubernetes mounts nothing at a path with a colon"),
+        ("/", "a volume cannot be mounted in the place of the whole file system"),
+        ("//a", "a volume cannot be mounted in the place of the whole file system"),
+    ],
+)
+def test_folders_that_no_volume_is_mounted_at(model: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^model = '.*': {problem}; put the model into another folder") as refused:
+        render("kubernetes", request(command=None, model=model, volume_claim="c", name="x"))
+    assert "abcdefghijk" not in str(refused.value)
+
+
 def test_what_is_no_secret_is_printed() -> None:
     command = "vllm serve m/x --max-num-batched-tokens 8192 --tokenizer m/y --skip-tokenizer-init --ssl-keyfile /tls/key --image-token-id 7"
     assert container(simple(command))["args"][:-2] == shlex.split(command)[2:]

@@ -8,12 +8,14 @@ import inspect
 import math
 import subprocess
 import sys
+import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import repeat
 from statistics import NormalDist
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,7 @@ from startup_model.planning import (
     warm_cost,
     warm_time,
 )
+from startup_model.planning import latency as latency_module
 
 LLAMA_8B = "meta-llama/Llama-3.1-8B"
 LLAMA_70B = "meta-llama/Llama-3.1-70B-Instruct"
@@ -370,6 +373,42 @@ def test_the_mean_hides_what_the_quantiles_show(prediction: StartupPrediction) -
     assert isinstance(latency, planning.Distribution)
     assert "no_warm" in repr(latency)
     assert "lambda" not in repr(latency)
+
+
+@pytest.mark.parametrize(("cold_s", "scatter"), [(0.0, 0.1), (1e-322, 0.0), (1e-322, 0.3)])
+def test_quantiles_end_where_a_start_takes_no_time(cold_s: float, scatter: float) -> None:
+    latency = first_request_latency(0, cold_s, 0.01, warm_s=1.0, scatter=scatter)
+    assert latency.p50_s == pytest.approx(1.0, abs=1e-8)
+
+
+def test_a_start_that_takes_no_time_does_not_scatter() -> None:
+    assert first_request_latency(0, 0.0, 0.01, warm_s=1.0, scatter=0.1).no_warm == 0.0
+
+
+@pytest.mark.parametrize(("rate", "above"), [(90.0, 1e8), (20.0, 6e5), (0.01, 9e8), (90.0, 1e3)])
+def test_waits_far_beyond_a_start_take_no_memory(rate: float, above: float) -> None:
+    tracemalloc.start()
+    try:
+        latency = first_request_latency(1, Lognormal(50.0, 0.01), rate, warm_s=1.0, scatter=0.5)
+        assert latency.probability_above(above) < 1e-12
+        assert tracemalloc.get_traced_memory()[1] < 1e8
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_longest_of_a_disordered_distribution_counts() -> None:
+    disordered = SimpleNamespace(quantile=lambda probability: 1e9 if probability < 0.9 else 0.001)
+    with pytest.raises(ConfigError, match=r"rate_per_s = 0\.01: it keeps 1e\+07 starts under way, too many"):
+        first_request_latency(1, disordered, 0.01, warm_s=1.0, scatter=0.5)
+
+
+@pytest.mark.parametrize(("plus", "minus"), [(3.0, 40.0), (3.0, 70.0), (0.0, 60.0), (50.0, 0.0), (4000.0, 4200.0)])
+@pytest.mark.parametrize("least", [0, 1, 5])
+def test_differences_of_counts_are_those_of_skellams_distribution(plus: float, minus: float, least: int) -> None:
+    """scipy.stats.skellam (J. G. Skellam 1946), which does not take a mean of 0."""
+    found = latency_module._difference_at_least(least, np.array([plus]), np.array([minus]))[0]
+    expected = stats.skellam.sf(least - 1, max(plus, 1e-12), max(minus, 1e-12))
+    assert found == pytest.approx(expected, abs=1e-7)
 
 
 @given(
@@ -1081,6 +1120,28 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a server that does not start": (
         lambda: pool_size(predict(LLAMA_70B, "h100-nvl"), RATE, 0.01),
         r"cold_start = '.*does not start .*: a server that does not start cannot be planned with; see prediction\.memory\.remedies",
+    ),
+    "a distribution that raises": (
+        lambda: cold_seconds(SimpleNamespace(quantile=lambda p: {}[p]), 0.5),
+        r"cold_start\.quantile\(0\.5\): it raises KeyError; give seconds, or an object whose quantile",
+    ),
+    "a distribution that raises when asked for all of it": (
+        lambda: first_request_latency(
+            1, SimpleNamespace(quantile=lambda p: 1.0 if p == 0.5 else {}[p]), RATE, warm_s=1
+        ),
+        r"cold_start\.quantile\(0\.000625\): it raises KeyError; give seconds",
+    ),
+    "the class of a distribution": (
+        lambda: scaling_budget(Lognormal),  # type: ignore[arg-type]
+        r"cold_start\.quantile\(0\.95\): it raises TypeError; give seconds",
+    ),
+    "an array without a dimension as times": (
+        lambda: MeasuredArrivals(np.array(3.0)),
+        r"times_s: it is an array of float64 with 0 dimensions; give one dimension of seconds",
+    ),
+    "an array without a dimension as starts": (
+        lambda: concurrent_starts(predicted(), np.array(3)),  # type: ignore[arg-type]
+        r"starts = .*: it should be a whole number from 1 to 100,000",
     ),
     "a server that does not start, from nothing": (
         lambda: from_nothing(predict(LLAMA_70B, "h100-nvl")),

@@ -1317,3 +1317,22 @@ def test_files_are_read_and_evicted(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match="no weights"):
         checkpoint_files(tmp_path)
     assert ModelConfig.from_hf(folder).num_hidden_layers == 4
+
+
+def test_an_interrupt_while_the_server_is_stopped_loses_no_start(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C that falls into the stopping once threw away the start that had just been measured."""
+    from calibration.profiling.server import Server
+
+    plain, out = Server.stop, tmp_path / "runs.jsonl"
+
+    def stop(self: Server, *, hold_interrupt: bool = False) -> None:
+        plain(self, hold_interrupt=hold_interrupt)
+        if hold_interrupt:
+            self.interrupt = signal.SIGINT
+
+    monkeypatch.setattr(Server, "stop", stop)
+    with pytest.raises(KeyboardInterrupt):
+        measured(f"{engine} --enforce-eager", out=out)
+    assert len(out.read_text().splitlines()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -98,6 +99,7 @@ def gate_command(
     """Measured starts against a profile, for builds: exit status 1 when one takes longer than predicted x factor."""
     for name, place in (("--junit", junit), ("--out", out)):
         _check_out(name, place)
+    _check_apart(inputs, junit, out)
     if compare:
         states = {"--page-cache": page_cache, "--compile-cache": compile_cache}
         unused: dict[str, object] = {
@@ -193,6 +195,26 @@ def _check_out(name: str, place: Path | None) -> None:
         raise InputFileError(f"{name} = {place}: no such folder; give the name of a file in a folder that is there")
 
 
+def _check_apart(inputs: list[str], junit: Path | None, out: Path | None) -> None:
+    """Raise InputFileError where one file would be written over another, or over what is read."""
+    from startup_model.errors import InputFileError
+
+    taken = {_place(Path(given)): given for given in inputs if given != "-"}
+    for name, place in (("--junit", junit), ("--out", out)):
+        if place is None:
+            continue
+        if (other := taken.setdefault(_place(place), name)) != name:
+            raise InputFileError(f"{name} = {place}: {other} is the same file; give another one")
+
+
+def _place(path: Path) -> Path:
+    """Where a path leads, links followed; the path itself where that cannot be told."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):
+        return path.absolute()
+
+
 def _show(report: GateReport | CompareReport, *, as_json: bool, junit: Path | None, out: Path | None) -> None:
     from calibration.gate import output
     from calibration.gate.report import GateReport
@@ -205,7 +227,8 @@ def _show(report: GateReport | CompareReport, *, as_json: bool, junit: Path | No
         text = output.gate_junit(report) if isinstance(report, GateReport) else output.compare_junit(report)
         write_atomically(junit, text)
     if as_json:
-        sys.stdout.write(json.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        with contextlib.suppress(BrokenPipeError):  # nobody reads on: the status still tells
+            sys.stdout.write(json.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         return
     printer: Callable[[Console, Any], None] = output.print_gate if is_gate else output.print_compare
     printer(_console(), report)

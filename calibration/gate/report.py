@@ -271,7 +271,7 @@ def check_kinds(name: str, kinds: Iterable[str]) -> tuple[str, ...]:
         raise ConfigError(name, kinds, "it should be a list of kinds", f"known: {', '.join(KINDS)}")
     given = set()
     for kind in kinds:
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise UnknownNameError(name, str(kind), KINDS)
         given.add(kind)
     return tuple(kind for kind in KINDS if kind in given)

@@ -58,6 +58,8 @@ class Start(NamedTuple):
     """Whether it is kept apart from the step; another start follows."""
     note: str
     """Why it is kept apart, and what is missing in the record."""
+    interrupt: int | None = None
+    """Signal that came while its server was being stopped, to be raised once the record is kept."""
 
 
 class _Made(NamedTuple):
@@ -160,4 +162,4 @@ def _kept(session: Session, step: Step, memory: Memory, made: _Made, reasons: li
         notes.append("it compiled again: the compile cache keeps nothing")
     if not reasons and step.page_cache in ("hot", "cold") and made.page_cache != step.page_cache:
         notes.append(f"page cache {made.page_cache}, not {step.page_cache}: the checkpoint could not be made so")
-    return Start(record, bool(reasons), "; ".join([*notes, *problems]))
+    return Start(record, bool(reasons), "; ".join([*notes, *problems]), made.measured.interrupt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -170,6 +171,8 @@ def run_plan(
                 if path is not None:
                     append_run(start.record, path)
                     kept.append(start.record)
+                if start.interrupt is not None:
+                    signal.raise_signal(start.interrupt)
                 now = time.monotonic()
                 pace.end(place, now, is_apart=start.is_apart)
                 listener(

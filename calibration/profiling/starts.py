@@ -62,6 +62,8 @@ class Measured(NamedTuple):
     """Of the engine: as its log says, else as the server says."""
     ending: str = ""
     """How the server ended by itself after it was ready; empty when it did not."""
+    interrupt: int | None = None
+    """Signal that came while the server was being stopped, to be raised once the start is kept."""
 
 
 def measure_start(
@@ -113,6 +115,7 @@ def measure_start(
                 follower.journal.last_lines(),
             )
         version = log.engine_version or served_version(port, _VERSION_S, headers)
+        server.stop(hold_interrupt=True)
     return Measured(
         log=log,
         wall_s=max(health.ready_at - server.started, follower.ready_line_s or 0.0),
@@ -122,6 +125,7 @@ def measure_start(
         killed=server.killed,
         version=version,
         ending=ending,
+        interrupt=server.interrupt,
     )
 
 

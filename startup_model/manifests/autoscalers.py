@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from startup_model.errors import ConfigError
+from startup_model.errors import MISSING, ConfigError
 from startup_model.manifests.container import READY_TIMEOUT, endpoint
 from startup_model.manifests.document import Document, Place, yaml_text
 from startup_model.manifests.reasons import capped, deadline_reason, head, warm_reason, whole_reason
 from startup_model.manifests.request import PlanRequest
+from startup_model.manifests.secrets import looks_secret
 from startup_model.manifests.timings import LONGEST_POLICY_PERIOD_S, LONGEST_STABILISATION_S, Timings
 from startup_model.manifests.workloads import metadata
 
@@ -67,7 +68,15 @@ def horizontal_pod_autoscaler(request: PlanRequest, times: Timings) -> str:
 
 def keda_scaled_object(request: PlanRequest, times: Timings) -> str:
     """A ScaledObject (keda.sh/v1alpha1): polling, cool-down before zero, and the behaviour of the HPA that KEDA makes."""
-    name = json.dumps(endpoint(request).served_name, ensure_ascii=False)
+    served = endpoint(request).served_name
+    if looks_secret(served):
+        raise ConfigError(
+            "--served-model-name",
+            MISSING,
+            "the query would print it, and it looks like a secret",
+            "serve it under another name",
+        )
+    name = json.dumps(served, ensure_ascii=False)
     query = " + ".join(f"sum({gauge}{{model_name={name}}})" for gauge in GAUGES[request.engine.engine])
     content = {
         "apiVersion": "keda.sh/v1alpha1",

@@ -15,7 +15,7 @@ from startup_model.errors import MISSING, ConfigError
 from startup_model.manifests.arguments import COMMANDS, Argument, Command, engine_arguments, pasted_arguments
 from startup_model.manifests.names import check_image
 from startup_model.manifests.request import PlanRequest
-from startup_model.manifests.secrets import looks_secret, names_secret
+from startup_model.manifests.secrets import looks_secret, names_secret, public_address
 from startup_model.manifests.timings import ENGINE_TIMEOUT_S, Timings
 
 __all__ = ["FIRST_READY_TIMEOUT", "READY_TIMEOUT", "Endpoint", "Server", "endpoint", "server"]
@@ -313,16 +313,34 @@ def _volumes(
         volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}})
     local = model.startswith("/")
     if request.volume_claim is not None:
-        folder = (model.rstrip("/").rsplit("/", 1)[0] or model) if local else _HUB_CACHE
+        folder = _mount_folder(request, model) if local else _HUB_CACHE
         mounts.append({"name": "checkpoint", "mountPath": folder})
         volumes.append({"name": "checkpoint", "persistentVolumeClaim": {"claimName": request.volume_claim}})
     elif local:
-        remarks.append(f"mount the volume that holds {model} (volume_claim), else the server finds no model")
+        remarks.append(
+            f"mount the volume that holds {public_address(model)} (volume_claim), else the server finds no model"
+        )
     elif request.hardware.storage.tier != "object_store":
         remarks.append(
             f"no volume holds the checkpoint (volume_claim): a start downloads it first, the prediction reads it from {request.hardware.storage.tier}"
         )
     return tuple(mounts), tuple(volumes), tuple(remarks)
+
+
+def _mount_folder(request: PlanRequest, model: str) -> str:
+    """The folder that a local model lies in. Raises ConfigError where no volume can be mounted there, or where it looks like a secret."""
+    folder = model.rstrip("/").rsplit("/", 1)[0] or model
+    problem = (
+        "a volume cannot be mounted in the place of the whole file system" if not folder.strip("/")
+        else "Kubernetes mounts nothing at a path with a colon" if ":" in folder
+        else "its folder looks like a secret, and would be printed as mountPath" if looks_secret(folder)
+        else None
+    )  # fmt: skip
+    if problem is not None:
+        raise ConfigError(
+            "model", request.public_model, problem, "put the model into another folder, or leave volume_claim out"
+        )
+    return folder
 
 
 def _version_remark(request: PlanRequest, times: Timings) -> Iterable[str]:

@@ -49,7 +49,7 @@ def looks_secret(value: str) -> bool:
 
 
 def public_address(name: str) -> str:
-    """A model's name or address without user, password, query and fragment."""
-    if "://" not in name:
-        return name
-    return re.sub(r"(?<=://)[^/\s@]{1,500}@", "", re.split(r"[?#]", name, maxsplit=1)[0])
+    """A model's name or address without user, password, query and fragment, and with ``hidden`` for what looks like a token."""
+    if "://" in name:
+        name = re.sub(r"(?<=://)[^/\s@]{1,500}@", "", re.split(r"[?#]", name, maxsplit=1)[0])
+    return _TOKENS.sub("hidden", name)

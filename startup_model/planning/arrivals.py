@@ -81,11 +81,11 @@ def _times(values: object) -> NDArray[np.float64]:
     """The times in order. Raises ConfigError."""
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | dict):
         raise ConfigError("times_s", values, "it should be a list of times in seconds", "such as [0.0, 12.5, 13.1]")
-    if isinstance(values, Sized) and len(values) > MOST_ARRIVALS:
-        raise _too_many(f"{len(values):,}")
     if isinstance(values, np.ndarray) and (values.ndim != 1 or values.dtype.kind not in "iuf"):
         problem = f"it is an array of {values.dtype} with {values.ndim} dimensions"
         raise ConfigError("times_s", MISSING, problem, "give one dimension of seconds")
+    if isinstance(values, Sized) and len(values) > MOST_ARRIVALS:
+        raise _too_many(f"{len(values):,}")
     try:
         times = np.array(array("d", islice(values, MOST_ARRIVALS + 1)))
     except (TypeError, ValueError, OverflowError) as error:

@@ -88,9 +88,11 @@ def _event(number: int, alone_s: float, prediction: StartupPrediction) -> Scalin
 
 def _numbers(starts: object) -> tuple[int, ...]:
     """The numbers of starts that were asked for. Raises ConfigError."""
-    if isinstance(starts, str) or not isinstance(starts, Iterable):
+    single = isinstance(starts, str) or not isinstance(starts, Iterable)
+    if single or getattr(starts, "ndim", None) == 0:  # an array without a dimension cannot be iterated over
         return (count("starts", starts, 1, LARGEST_POOL),)
-    numbers = tuple(count("starts", number, 1, LARGEST_POOL) for number in islice(starts, MOST_EVENTS + 1))
+    given = islice(starts, MOST_EVENTS + 1)  # type: ignore[call-overload]
+    numbers = tuple(count("starts", number, 1, LARGEST_POOL) for number in given)
     if not 0 < len(numbers) <= MOST_EVENTS:
         how_many = "none" if not numbers else f"more than {MOST_EVENTS:,}"
         raise ConfigError("starts", how_many, f"it should be 1 to {MOST_EVENTS:,} numbers of starts", "such as (1, 8)")

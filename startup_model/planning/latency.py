@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from startup_model.errors import MISSING, ConfigError
 from startup_model.planning.arrivals import Arrivals, MeasuredArrivals, as_arrivals
 from startup_model.planning.checks import LARGEST_POOL, count, number, open_probability, seconds
-from startup_model.planning.starts import ColdStart, Distribution, cold_seconds
+from startup_model.planning.starts import ColdStart, Distribution, cold_seconds, quantile_of
 
 __all__ = ["FirstRequestLatency", "first_request_latency"]
 
@@ -26,6 +26,12 @@ LARGEST_SCATTER = 2.0
 
 LONGEST_START_S = 1e9
 """A cold start that takes longer counts as this long: with few reference hosts the last quantiles of a prediction have no bound."""
+
+TOLERANCE = 1e-9
+"""Of a quantile: relative above a second, in seconds below."""
+
+NEGLIGIBLE_EXPONENT = 40.0
+"""Probabilities below exp of its negative, 4e-18, count as 0."""
 
 MOST_SCATTERED = 5_000
 """Most starts under way for which the scatter from start to start is worked out."""
@@ -64,7 +70,7 @@ class FirstRequestLatency:
         low, high = 0.0, 1.0
         while self._waits_longer(high) > above:
             low, high = high, 2.0 * high
-        while high - low > 1e-9 * high:
+        while high - low > TOLERANCE * max(high, 1.0):
             middle = (low + high) / 2.0
             low, high = (middle, high) if self._waits_longer(middle) > above else (low, middle)
         return self.first_s + high
@@ -137,7 +143,7 @@ def _cold_times(cold_start: ColdStart, quantile: float | None, beliefs: int) -> 
         return np.array([cold_seconds(cold_start, 0.5 if quantile is None else quantile)])
     cold_seconds(cold_start, 0.5)  # refuses what cannot be planned with
     probabilities = (np.arange(beliefs) + 0.5) / beliefs
-    times = (cold_start.quantile(float(probability)) for probability in probabilities)
+    times = (quantile_of(cold_start, float(probability)) for probability in probabilities)
     return np.array([min(number("cold_start", time, 0.0, np.inf), LONGEST_START_S) for time in times])
 
 
@@ -148,8 +154,8 @@ def _check_scattered(arrivals: Arrivals, cold: NDArray[np.float64]) -> None:
         if len(arrivals.times_s) > MOST_REPLAYED:
             problem = f"{len(arrivals.times_s):,} demands are too many to replay with starts that scatter"
             raise ConfigError("times_s", MISSING, problem, remedy)
-    elif arrivals.rate_per_s * cold[-1] > MOST_SCATTERED:
-        problem = f"it keeps {arrivals.rate_per_s * cold[-1]:.3g} starts under way, too many for starts that scatter"
+    elif arrivals.rate_per_s * cold.max() > MOST_SCATTERED:
+        problem = f"it keeps {arrivals.rate_per_s * cold.max():.3g} starts under way, too many for starts that scatter"
         raise ConfigError("rate_per_s", arrivals.rate_per_s, problem, remedy)
 
 
@@ -181,7 +187,7 @@ def _poisson_scattered(
 
     def waits_longer(wait_s: float) -> float:
         with np.errstate(divide="ignore", over="ignore"):
-            position = np.log(wait_s / medians) / scatter if wait_s > 0 else np.full(len(cold), -np.inf)
+            position = np.log(wait_s / medians) / scatter if wait_s > 0 else np.where(cold > 0.0, -np.inf, np.inf)
         longer = ndtr(-position)
         still = cold * ndtr(scatter - position) - wait_s * longer
         older, newer = rate_per_s * np.maximum(still, 0.0), rate_per_s * np.maximum(wait_s - cold + still, 0.0)
@@ -193,15 +199,21 @@ def _poisson_scattered(
 
 
 def _difference_at_least(least: int, plus: NDArray[np.float64], minus: NDArray[np.float64]) -> NDArray[np.float64]:
-    """P(A - B >= least) for A and B Poisson of the means ``plus`` and ``minus``: the sum of P(B = k) × P(A >= least + k), k within ten deviations of its mean."""
+    """P(A - B >= least) for A and B Poisson of the means ``plus`` and ``minus``: the sum of P(B = k) × P(A >= least + k), k within ten deviations of its mean.
+    At most exp(-(sqrt(minus) - sqrt(plus))^2) where minus > plus and least >= 0 (Chernoff): what is negligible by that is left out, which bounds the terms."""
     from scipy.special import gammaln, pdtrc, xlogy
 
+    total = np.zeros(len(plus))
+    counts = np.sqrt(minus) - np.sqrt(plus) < NEGLIGIBLE_EXPONENT**0.5
+    if not counts.any():
+        return total
+    plus, minus = plus[counts], minus[counts]
     reach = 10.0 * np.sqrt(minus) + 20.0
     first = np.maximum(0.0, np.floor(minus - reach))
     k = first[:, None] + np.arange(int(2.0 * reach.max()) + 2)
     weights = np.exp(xlogy(k, minus[:, None]) - minus[:, None] - gammaln(k + 1.0))
     at_least = np.where(least + k > 0, pdtrc(np.maximum(least + k - 1.0, 0.0), plus[:, None]), 1.0)
-    total: NDArray[np.float64] = (weights * at_least).sum(axis=1)
+    total[counts] = (weights * at_least).sum(axis=1)
     return total
 
 

@@ -6,7 +6,7 @@ import math
 from statistics import NormalDist
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from startup_model.errors import MISSING, ConfigError
+from startup_model.errors import MISSING, ConfigError, StartupModelError
 from startup_model.planning.checks import seconds
 from startup_model.planning.policy import PolicyLike, as_policy
 from startup_model.prediction import StartupPrediction
@@ -25,6 +25,7 @@ __all__ = [
     "held_out_groups",
     "lead_time",
     "moments",
+    "quantile_of",
     "scaling_budget",
     "warm_time",
 ]
@@ -62,7 +63,22 @@ def cold_seconds(cold_start: ColdStart, probability: float) -> float:
         return seconds("cold_start", cold_start)
     if isinstance(cold_start, StartupPrediction):
         _refuse_what_does_not_start("cold_start", cold_start)
-    return seconds(f"cold_start.quantile({probability:g})", cold_start.quantile(probability))
+    return seconds(f"cold_start.quantile({probability:g})", quantile_of(cold_start, probability))
+
+
+def quantile_of(cold_start: Distribution, probability: float) -> float:
+    """What a distribution answers at a probability [1], unchecked. Raises ConfigError in the place of what the distribution raises, but for errors of this project."""
+    try:
+        return cold_start.quantile(probability)
+    except StartupModelError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"cold_start.quantile({probability:g})",
+            MISSING,
+            f"it raises {type(error).__name__}",
+            "give seconds, or an object whose quantile(probability) gives them",
+        ) from error
 
 
 def check_prediction(value: object) -> StartupPrediction:
