@@ -1170,7 +1170,13 @@ def test_the_folder_of_compile_caches_goes_with_the_profiler(
     assert not given[0].exists()
 
 
-def test_signals_unwind_what_is_temporary(capsys: pytest.CaptureFixture[str]) -> None:
+def test_signals_unwind_what_is_temporary(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> None:
+    for number in (
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # whoever started the tests may ignore them (nohup), which is respected
+        inherited = signal.signal(number, signal.SIG_DFL)
+        request.addfinalizer(lambda number=number, inherited=inherited: signal.signal(number, inherited))  # type: ignore[misc]
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
     left = []
     for number in (signal.SIGTERM, signal.SIGHUP):
