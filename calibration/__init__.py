@@ -34,29 +34,29 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from calibration.estimator import FitReport, calibrate, diff_profiles, fit_profile
+    from calibration.fit.calibrate import FitReport, calibrate, diff_profiles, fit_profile
+    from calibration.fit.validate import cross_validate
     from calibration.logs.diagnosis import diagnose
     from calibration.logs.parser import StartupLogParser, parse_log, parse_starts
     from calibration.logs.startup import ParsedStartup
+    from calibration.measure.difference import IsolatedPhases, isolated_phases
+    from calibration.measure.plan import Plan
+    from calibration.measure.run import StepNews, profile_server
+    from calibration.measure.starts import Limits, ServerError
     from calibration.probe.probe import probe_host
     from calibration.probe.results import ProbeReport
-    from calibration.profiling.difference import IsolatedPhases, isolated_phases
-    from calibration.profiling.plan import Plan
-    from calibration.profiling.run import StepNews, profile_server
-    from calibration.profiling.starts import Limits, ServerError
-    from calibration.readers import read_runs, write_runs
-    from calibration.records import RunRecord
-    from calibration.validate import cross_validate
+    from calibration.runs.read import read_runs, write_runs
+    from calibration.runs.record import RunRecord
 
 _HOMES = {
-    "calibrate": "estimator",
-    "FitReport": "estimator",
-    "diff_profiles": "estimator",
-    "fit_profile": "estimator",
-    "read_runs": "readers",
-    "write_runs": "readers",
-    "RunRecord": "records",
-    "cross_validate": "validate",
+    "calibrate": "fit.calibrate",
+    "FitReport": "fit.calibrate",
+    "diff_profiles": "fit.calibrate",
+    "fit_profile": "fit.calibrate",
+    "read_runs": "runs.read",
+    "write_runs": "runs.read",
+    "RunRecord": "runs.record",
+    "cross_validate": "fit.validate",
     "diagnose": "logs.diagnosis",
     "ParsedStartup": "logs.startup",
     "StartupLogParser": "logs.parser",
@@ -64,13 +64,13 @@ _HOMES = {
     "parse_starts": "logs.parser",
     "ProbeReport": "probe.results",
     "probe_host": "probe.probe",
-    "IsolatedPhases": "profiling.difference",
-    "isolated_phases": "profiling.difference",
-    "Plan": "profiling.plan",
-    "profile_server": "profiling.run",
-    "StepNews": "profiling.run",
-    "Limits": "profiling.starts",
-    "ServerError": "profiling.starts",
+    "IsolatedPhases": "measure.difference",
+    "isolated_phases": "measure.difference",
+    "Plan": "measure.plan",
+    "profile_server": "measure.run",
+    "StepNews": "measure.run",
+    "Limits": "measure.starts",
+    "ServerError": "measure.starts",
 }
 """Public name -> module that defines it."""
 

@@ -19,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from startup_model.config.hardware import Cpu, HardwareConfig
 from startup_model.errors import ConfigError, UnknownNameError, one_line
+from startup_model.hardware import Cpu, HardwareConfig
 
 __all__ = [
     "FileSystem",

@@ -31,21 +31,21 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from startup_model.comparison import sensitivity, what_if
-    from startup_model.config.engine import EngineConfig
-    from startup_model.config.hardware import HardwareConfig
-    from startup_model.config.model import ModelConfig
+    from startup_model.engines.config import EngineConfig
     from startup_model.errors import ConfigError, InputFileError, ProfileError, StartupModelError, UnknownNameError
     from startup_model.grid.result import Sweep
     from startup_model.grid.sweep import sweep
-    from startup_model.model import predict
+    from startup_model.hardware import HardwareConfig
+    from startup_model.models.config import ModelConfig
     from startup_model.phases import Phase
     from startup_model.prediction import StartupPrediction
+    from startup_model.predictor import predict
     from startup_model.profile import Profile
 
 _HOMES = {
-    "EngineConfig": "config.engine",
-    "HardwareConfig": "config.hardware",
-    "ModelConfig": "config.model",
+    "EngineConfig": "engines.config",
+    "HardwareConfig": "hardware",
+    "ModelConfig": "models.config",
     "ConfigError": "errors",
     "InputFileError": "errors",
     "ProfileError": "errors",
@@ -55,7 +55,7 @@ _HOMES = {
     "sweep": "grid.sweep",
     "sensitivity": "comparison",
     "what_if": "comparison",
-    "predict": "model",
+    "predict": "predictor",
     "Phase": "phases",
     "StartupPrediction": "prediction",
     "Profile": "profile",

@@ -7,13 +7,13 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from startup_model.base import FrozenModel
-from startup_model.config.engine import EngineConfig
-from startup_model.config.hardware import Cpu, HardwareConfig, Storage, storage_changes
-from startup_model.config.model import ModelConfig
+from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, StartupModelError, UnknownNameError, shown
-from startup_model.model import as_engine, as_hardware, as_model, as_profile
+from startup_model.frozen import FrozenModel
+from startup_model.hardware import Cpu, HardwareConfig, Storage, storage_changes
+from startup_model.models.config import ModelConfig
 from startup_model.prediction import Start
+from startup_model.predictor import as_engine, as_hardware, as_model, as_profile
 from startup_model.units import format_bandwidth, format_bytes, format_seconds
 
 __all__ = [

@@ -10,10 +10,10 @@ from startup_model.changes import TIER_BANDWIDTH, changed_start, check_name, fie
 from startup_model.errors import MISSING, ConfigError, StartupModelError
 from startup_model.factors import SAFETY_FACTOR
 from startup_model.frames import data_frame
-from startup_model.model import as_start, check_include, predict
 from startup_model.phases import Phase
 from startup_model.plan import Plan, make_plan
 from startup_model.prediction import Start, StartupPrediction
+from startup_model.predictor import as_start, check_include, predict
 from startup_model.uncertainty import DEFAULT_LEVEL
 from startup_model.units import format_bandwidth, format_bytes, format_seconds
 

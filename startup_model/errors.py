@@ -64,6 +64,36 @@ class UnknownNameError(ConfigError):
         super().__init__(field, value, "not a known name", f"{hint}{' ' + remedy if remedy else ''}")
 
 
+def wrong_type(field: str, value: object, expected: str, remedy: str = "") -> ConfigError:
+    """``field = value: must be EXPECTED; REMEDY``."""
+    return ConfigError(field, value, f"must be {expected}", remedy)
+
+
+def out_of_range(field: str, value: object, bounds: str, remedy: str = "") -> ConfigError:
+    """``field = value: must be BOUNDS; REMEDY``, such as "above 0" or "at most 8"."""
+    return ConfigError(field, value, f"must be {bounds}", remedy)
+
+
+def missing(field: str, needed_for: str, remedy: str = "") -> ConfigError:
+    """``field: missing, NEEDED_FOR; REMEDY``."""
+    return ConfigError(field, MISSING, f"missing, {needed_for}", remedy)
+
+
+def conflict(field: str, value: object, other: str, remedy: str = "") -> ConfigError:
+    """``field = value: contradicts OTHER; REMEDY``."""
+    return ConfigError(field, value, f"contradicts {other}", remedy)
+
+
+def duplicate(field: str, value: object, remedy: str = "give it once") -> ConfigError:
+    """``field = value: duplicate; REMEDY``."""
+    return ConfigError(field, value, "duplicate", remedy)
+
+
+def too_many(field: str, value: object, most: float, remedy: str = "") -> ConfigError:
+    """``field = value: must be at most MOST; REMEDY``."""
+    return ConfigError(field, value, f"must be at most {most:g}", remedy)
+
+
 class InputFileError(StartupModelError):
     """A file cannot be read as what it should be (absent, empty, too large, truncated, not JSON ...)."""
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from startup_model.config.model import ModelConfig
 from startup_model.errors import ConfigError
 from startup_model.formula import Values
+from startup_model.models.config import ModelConfig
 
 __all__ = [
     "LAYER_COSTS",

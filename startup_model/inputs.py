@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from startup_model.config.engine import EngineConfig, ResolvedEngine
-from startup_model.config.hardware import CLUSTER_DEFAULTS, STORAGE_DEFAULTS, HardwareConfig
-from startup_model.config.model import ModelConfig
+from startup_model.engines.config import EngineConfig, ResolvedEngine
 from startup_model.factors import moe_sparsity, shared_bandwidth, weighted_layers
 from startup_model.formula import Values, minimum
+from startup_model.hardware import CLUSTER_DEFAULTS, STORAGE_DEFAULTS, HardwareConfig
+from startup_model.models.config import ModelConfig
 from startup_model.phases import Phase
 from startup_model.sizes.memory import MemoryBudget
 from startup_model.sizes.weights import WeightSizes

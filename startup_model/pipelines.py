@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from startup_model.config.versions import Version
 from startup_model.formula import Values, maximum
 from startup_model.phases import Phase
 from startup_model.terms import TERMS, Term
+from startup_model.versions import Version
 
 __all__ = ["PIPELINES", "Overlap", "Pipeline", "Step", "Timing", "find_pipeline", "run_pipeline", "steps_of"]
 

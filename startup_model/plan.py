@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from startup_model.config.engine import EngineConfig, ResolvedEngine
-from startup_model.config.hardware import UNKNOWN_CPU, HardwareConfig
+from startup_model.engines.config import EngineConfig, ResolvedEngine
 from startup_model.errors import one_line
+from startup_model.hardware import UNKNOWN_CPU, HardwareConfig
 from startup_model.inputs import NodeNumbers, node_inputs, node_numbers, size_inputs, skipped_phases, variant_keys
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.pipelines import Pipeline, Step, find_pipeline, steps_of

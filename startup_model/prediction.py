@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from startup_model.config.engine import EngineConfig
-from startup_model.config.hardware import HardwareConfig
-from startup_model.config.model import ModelConfig
+from startup_model.engines.config import EngineConfig
 from startup_model.errors import UnknownNameError
+from startup_model.hardware import HardwareConfig
 from startup_model.inputs import INPUT_MEANINGS
+from startup_model.models.config import ModelConfig
 from startup_model.phases import ROLLUPS, Phase, roll_up
 from startup_model.profile import Profile
 from startup_model.sizes.memory import MemoryBudget

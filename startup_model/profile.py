@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import Field, model_validator
 
-from startup_model.base import FrozenModel
-from startup_model.config.hardware import HardwareConfig
-from startup_model.config.versions import Version, parse_version
 from startup_model.errors import ProfileError, StartupModelError, UnknownNameError
 from startup_model.files import canonical_json, read_json_object, write_atomically
+from startup_model.frozen import FrozenModel
+from startup_model.hardware import HardwareConfig
 from startup_model.inputs import HostNumbers
 from startup_model.migrations import SCHEMA_VERSION, migrate
 from startup_model.terms import TERMS
+from startup_model.versions import Version, parse_version
 
 __all__ = [
     "ASSUMED_NUMBERS",

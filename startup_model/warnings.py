@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from startup_model.config.command_line import known_flags
-from startup_model.config.engine import EngineConfig, ResolvedEngine
-from startup_model.config.hardware import UNKNOWN_CPU, HardwareConfig
-from startup_model.config.model import ModelConfig
-from startup_model.config.versions import parse_version
+from startup_model.engines.command import known_flags
+from startup_model.engines.config import EngineConfig, ResolvedEngine
 from startup_model.errors import nearest_name
+from startup_model.hardware import UNKNOWN_CPU, HardwareConfig
 from startup_model.migrations import CHANGES_SINCE
+from startup_model.models.config import ModelConfig
 from startup_model.phases import Phase
 from startup_model.profile import Profile, Selection, VersionEffect
 from startup_model.sizes.memory import MemoryBudget
 from startup_model.sizes.weights import ON_THE_FLY
 from startup_model.units import format_bandwidth, format_bytes, format_seconds
+from startup_model.versions import parse_version
 
 __all__ = [
     "domain_warnings",

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from calibration.published import published_runs
-from calibration.readers import write_runs
+from calibration.runs.published import published_runs
+from calibration.runs.read import write_runs
 from startup_model import Profile, predict
 
 RUNS = Path(__file__).parent.parent / "examples" / "runs"

@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from startup_model import ModelConfig
-from startup_model.config.model import catalogue_names
+from startup_model.models.config import catalogue_names
 
 ENTRIES = json.loads(files("startup_model").joinpath("data/models.json").read_text(encoding="utf-8"))["models"]
 

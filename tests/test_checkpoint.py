@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from startup_model import ModelConfig
-from startup_model.config.checkpoint import INDEX_NAME, measure_checkpoint, measure_tokenizer, tensor_bytes
 from startup_model.errors import InputFileError
+from startup_model.models.checkpoint import INDEX_NAME, measure_checkpoint, measure_tokenizer, tensor_bytes
 
 Spans = dict[str, tuple[int, int]]
 

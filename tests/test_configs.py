@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
-from startup_model.base import FrozenModel
-from startup_model.config.versions import at_version, parse_version
 from startup_model.errors import ConfigError, InputFileError, StartupModelError, UnknownNameError, shown
+from startup_model.frozen import FrozenModel
+from startup_model.versions import at_version, parse_version
 
 NUMBERS: dict[str, Any] = {
     "num_hidden_layers": 32,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.build_reference import DONOR, usable
-from calibration.estimator import calibrate, diff_profiles, fit_profile, forget, total_error
-from calibration.published import HOSTS, published_runs
-from calibration.records import PhaseSum, RunRecord
-from calibration.validate import cross_validate, judge
+from calibration.fit.calibrate import calibrate, diff_profiles, fit_profile, forget, total_error
+from calibration.fit.reference import DONOR, usable
+from calibration.fit.validate import cross_validate, judge
+from calibration.runs.published import HOSTS, published_runs
+from calibration.runs.record import PhaseSum, RunRecord
 from startup_model import (
     ConfigError,
     EngineConfig,

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from calibration import fit_profile, parse_log, read_runs, write_runs
+from calibration.cli import gate as cli
 from calibration.gate import (
     Candidate,
-    cli,
     compare_files,
     compare_predictions,
     compare_profiles,
@@ -35,8 +35,8 @@ from calibration.gate.inputs import Given, host_of
 from calibration.gate.output import compare_junit, gate_junit, print_gate
 from calibration.gate.report import FAIL_ON, KINDS, NOT_COUNTED, GateReport, RunVerdict
 from calibration.gate.shift import LogRatios, Point, common_shift
-from calibration.published import published_runs
-from calibration.records import PhaseSum, RunRecord
+from calibration.runs.published import published_runs
+from calibration.runs.record import PhaseSum, RunRecord
 from startup_model import EngineConfig, HardwareConfig, Phase, Profile, StartupPrediction, predict
 from startup_model.errors import ConfigError, InputFileError, ProfileError, StartupModelError, UnknownNameError
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
-from startup_model.config.graphs import CaptureRequest, count_captures
-from startup_model.config.versions import parse_version
+from startup_model.engines.graphs import CaptureRequest, count_captures
+from startup_model.versions import parse_version
 
 ROWS = json.loads((Path(__file__).parent / "reference" / "captures.json").read_text(encoding="utf-8"))["rows"]
 MODEL = ModelConfig.from_catalogue("meta-llama/Llama-3.1-8B-Instruct")

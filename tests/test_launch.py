@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from calibration.host import Gpu, HostFacts, facts_in_words, file_system_of, host_facts
 from calibration.logs.secrets import without_secrets
-from calibration.profiling.checkpoint import checkpoint_folder
-from calibration.profiling.command import api_key, program_of, shown_words
-from calibration.profiling.environment import environment_that_matters
-from calibration.profiling.launch import Launch, launch_of
-from calibration.profiling.versions import server_versions
+from calibration.measure.checkpoint import checkpoint_folder
+from calibration.measure.command import api_key, program_of, shown_words
+from calibration.measure.environment import environment_that_matters
+from calibration.measure.launch import Launch, launch_of
+from calibration.measure.versions import server_versions
 from startup_model import EngineConfig
 from startup_model.errors import ConfigError, StartupModelError
 

@@ -22,8 +22,8 @@ from calibration.logs.fields import read_fields
 from calibration.logs.secrets import without_secrets
 from calibration.logs.startup import ParsedStartup
 from calibration.logs.watch import StartupWatch
-from startup_model.config.model import ModelConfig
 from startup_model.errors import ConfigError, InputFileError
+from startup_model.models.config import ModelConfig
 
 COMMAND = Path(sys.executable).with_name("startup-model")
 WARM = SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"].text

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from kubernetes_validate.utils import all_versions
 
 from startup_model import EngineConfig, HardwareConfig, Profile, StartupPrediction, manifests, predict
-from startup_model.config.command_line import pasted_words
+from startup_model.engines.command import pasted_words
 from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
 from startup_model.manifests import (
     FORMATS,

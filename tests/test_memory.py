@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from startup_model import EngineConfig, HardwareConfig, ModelConfig, predict
-from startup_model.config.quantization import Quantization
+from startup_model.models.quantization import Quantization
 from startup_model.sizes.kv_cache import token_bytes
 from startup_model.sizes.memory import MemoryBudget, MemoryTerms
 from startup_model.sizes.weights import packed_bits, weight_sizes

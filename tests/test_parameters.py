@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from startup_model.architecture.families import FAMILIES, find_family
-from startup_model.architecture.layers import Attention, LatentAttention, MixtureOfExperts
-from startup_model.architecture.vision import PROJECTORS, TOWERS, count_vision
-from startup_model.config.model import ModelConfig
 from startup_model.errors import ConfigError
+from startup_model.models.config import ModelConfig
+from startup_model.models.families import FAMILIES, find_family
+from startup_model.models.layers import Attention, LatentAttention, MixtureOfExperts
+from startup_model.models.vision import PROJECTORS, TOWERS, count_vision
 
 REFERENCE = json.loads((Path(__file__).parent / "reference" / "parameter_counts.json").read_text(encoding="utf-8"))
 """Counted on the meta device by `python tests/reference/count_parameters.py`; the file's "origin" has the versions."""

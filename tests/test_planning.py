@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from startup_model import HardwareConfig, ModelConfig, Phase, Profile, StartupPrediction, planning, predict
-from startup_model.config.hardware import CLUSTER_DEFAULTS
 from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
+from startup_model.hardware import CLUSTER_DEFAULTS
 from startup_model.phases import BEFORE_ENGINE
 from startup_model.plan import SEGMENT_SPREADS
 from startup_model.planning import (

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.estimator import fit_profile
+from calibration.fit.calibrate import fit_profile
 from calibration.logs.parser import parse_log
 from calibration.logs.tables import ENGINES
-from calibration.readers import read_runs
+from calibration.runs.read import read_runs
 from startup_model import (
     ConfigError,
     EngineConfig,

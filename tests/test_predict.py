@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from startup_model import ConfigError, EngineConfig, HardwareConfig, ModelConfig, Phase, predict
-from startup_model.config.engine import LOAD_FORMATS
-from startup_model.config.hardware import preset_names
-from startup_model.config.model import catalogue_names
+from startup_model.engines.config import LOAD_FORMATS
+from startup_model.hardware import preset_names
+from startup_model.models.config import catalogue_names
 from startup_model.phases import ROLLUPS
 from startup_model.prediction import StartupPrediction
 from startup_model.profile import reference_names

@@ -19,12 +19,13 @@ from typer.testing import CliRunner
 
 from calibration import ProbeReport as PublicReport
 from calibration import calibrate, page_cache
+from calibration.cli.probe import register
 from calibration.host import Gpu, HostFacts, describe_host, file_system_of
+from calibration.measure import caches
 from calibration.page_cache import evict, may_be_seen, read_into_cache, resident_fraction
 from calibration.probe import ProbeReport, imports, probe_host, sample, storage
 from calibration.probe.budget import Budget
 from calibration.probe.child import Interpreter, _EndWatch, ask, interpreter
-from calibration.probe.cli import register
 from calibration.probe.device import LINK, measure_device
 from calibration.probe.kernel import repetition
 from calibration.probe.memory import MEMORY, cache_bytes, measure_memory
@@ -44,11 +45,10 @@ from calibration.probe.score import (
     score_of,
 )
 from calibration.probe.storage import BUFFERED, STREAMS, cold_name, hot_name, measure_storage
-from calibration.profiling import caches
-from calibration.records import RunRecord
+from calibration.runs.record import RunRecord
 from startup_model import EngineConfig, HardwareConfig, ModelConfig, predict, sweep
-from startup_model.config.hardware import STORAGE_DEFAULTS
 from startup_model.errors import ConfigError, InputFileError, StartupModelError
+from startup_model.hardware import STORAGE_DEFAULTS
 from startup_model.profile import Profile
 
 MIB = 2**20

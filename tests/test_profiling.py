@@ -39,31 +39,31 @@ from calibration import (
     read_runs,
     write_runs,
 )
+from calibration.cli.measure import _ends_orderly, _kind, _plain_warnings
 from calibration.host import HostFacts, describe_host, file_system_of, fingerprint, host_facts
 from calibration.logs.parser import StartupLogParser
+from calibration.measure import starts as starts_module
+from calibration.measure.caches import fresh_compile_cache
+from calibration.measure.checkpoint import home_folder
+from calibration.measure.command import hiding, program_of, secret_values
+from calibration.measure.endpoint import authorization, first_token, served_version
+from calibration.measure.environment import environment_that_matters
+from calibration.measure.follower import _ITEM, _Arrivals
+from calibration.measure.journal import Journal
+from calibration.measure.launch import launch_of
+from calibration.measure.pace import Pace
+from calibration.measure.plan import make_plan
+from calibration.measure.record import Circumstances, record_of
+from calibration.measure.run import finished_steps, node_of
+from calibration.measure.server import Server, free_port, is_free
+from calibration.measure.session import Session
+from calibration.measure.starts import Measured, Progress
+from calibration.measure.states import CompileCaches, compile_state, prepare_page_cache
+from calibration.measure.steps import Step, configuration, engine_of, launch_of_step
+from calibration.measure.view import View, announce
 from calibration.page_cache import checkpoint_files, evict, read_into_cache, resident_fraction
-from calibration.profiling import starts as starts_module
-from calibration.profiling.caches import fresh_compile_cache
-from calibration.profiling.checkpoint import home_folder
-from calibration.profiling.cli import _ends_orderly, _kind, _plain_warnings
-from calibration.profiling.command import hiding, program_of, secret_values
-from calibration.profiling.endpoint import authorization, first_token, served_version
-from calibration.profiling.environment import environment_that_matters
-from calibration.profiling.follower import _ITEM, _Arrivals
-from calibration.profiling.journal import Journal
-from calibration.profiling.launch import launch_of
-from calibration.profiling.pace import Pace
-from calibration.profiling.plan import make_plan
-from calibration.profiling.record import Circumstances, record_of
-from calibration.profiling.run import finished_steps, node_of
-from calibration.profiling.server import Server, free_port, is_free
-from calibration.profiling.session import Session
-from calibration.profiling.starts import Measured, Progress
-from calibration.profiling.states import CompileCaches, compile_state, prepare_page_cache
-from calibration.profiling.steps import Step, configuration, engine_of, launch_of_step
-from calibration.profiling.view import View, announce
-from calibration.readers import append_run, check_appendable
-from calibration.records import PhaseSum, RunRecord
+from calibration.runs.read import append_run, check_appendable
+from calibration.runs.record import PhaseSum, RunRecord
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
 from startup_model.errors import ConfigError, InputFileError, StartupModelError
 
@@ -152,7 +152,7 @@ def test_a_compiling_start_is_kept_apart_from_warm_ones(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr("calibration.profiling.run.host_facts", lambda: asked.append(1) or host_facts())
+    monkeypatch.setattr("calibration.measure.run.host_facts", lambda: asked.append(1) or host_facts())
     heard: list[StepNews] = []
     first, *warm = profile_server(
         f"HF_TOKEN=hf_abcdefgh12345678 VLLM_LOGGING_LEVEL=INFO {engine} --max-model-len 1024 --api-key sk-abcdefgh12345678",
@@ -725,7 +725,7 @@ def test_servers_that_do_not_come_up(
 
 
 def test_a_wrong_health_path_is_told_soon(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibration.profiling.endpoint._PATIENCE_S", 0.3)
+    monkeypatch.setattr("calibration.measure.endpoint._PATIENCE_S", 0.3)
     monkeypatch.setenv("FAKE_ENGINE", "no_health")
     with pytest.raises(ServerError, match=r"/health answers 404: give the path that says ready"):
         profile_server(f"{engine} --enforce-eager", hardware=NODE, limits=QUICK)
@@ -917,7 +917,7 @@ def test_a_file_of_another_profiler_is_never_removed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_another_process_has_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibration.readers._LOCK_S", 0.1)
+    monkeypatch.setattr("calibration.runs.read._LOCK_S", 0.1)
     out = tmp_path / "runs.jsonl"
     append_run(run_of(5.0, {}), out)
     with out.open("rb") as file:
@@ -931,7 +931,7 @@ def test_a_file_that_another_process_has_locked(tmp_path: Path, monkeypatch: pyt
 def test_what_can_be_known_is_known_before_the_checkpoint_is_read(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calibration.profiling.states.read_into_cache", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("calibration.measure.states.read_into_cache", lambda *_: pytest.fail("it was read"))
     with pytest.raises(ConfigError, match="no such program"):
         measured(engine.replace("vllm", "/nowhere/vllm", 1))
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -1215,7 +1215,7 @@ def test_notes_about_models_that_cannot_be_copied(tmp_path: Path, monkeypatch: p
         target.mkdir(parents=True)
         raise shutil.Error([(str(source), str(target), "No space left on device")])
 
-    monkeypatch.setattr("calibration.profiling.caches.shutil.copytree", fill_the_disk)
+    monkeypatch.setattr("calibration.measure.caches.shutil.copytree", fill_the_disk)
     with fresh_compile_cache(variables, tmp_path) as found:
         assert not (Path(found["VLLM_CACHE_ROOT"]) / "modelinfos").exists()
 
@@ -1237,14 +1237,14 @@ def test_a_checkpoint_larger_than_the_memory_is_not_read(tmp_path: Path, monkeyp
     told: list[str] = []
     prepare_page_cache(files, "hot", tell=told.append)
     assert told == ["reading the checkpoint, file 1 of 1"]
-    monkeypatch.setattr("calibration.profiling.states._memory_bytes", lambda: 1000.0)
-    monkeypatch.setattr("calibration.profiling.states.read_into_cache", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("calibration.measure.states._memory_bytes", lambda: 1000.0)
+    monkeypatch.setattr("calibration.measure.states.read_into_cache", lambda *_: pytest.fail("it was read"))
     prepare_page_cache(files, "hot", tell=told.append)
     assert told[1:] == ["the checkpoint is larger than the memory: it cannot be hot, and is not read"]
 
 
 def test_a_state_that_could_not_be_made_is_said(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibration.profiling.states.resident_fraction", lambda files: 0.5)
+    monkeypatch.setattr("calibration.measure.states.resident_fraction", lambda files: 0.5)
     heard: list[StepNews] = []
     (run,) = measured(f"{engine} --enforce-eager", request=False, listener=heard.append)
     assert run.engine.page_cache == "unknown"
@@ -1329,7 +1329,7 @@ def test_an_interrupt_while_the_server_is_stopped_loses_no_start(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C that falls into the stopping once threw away the start that had just been measured."""
-    from calibration.profiling.server import Server
+    from calibration.measure.server import Server
 
     plain, out = Server.stop, tmp_path / "runs.jsonl"
 

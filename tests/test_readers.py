@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from calibration.published import HOSTS, published_runs
-from calibration.readers import ReadReport, append_run, iter_runs, read_runs, runs_to_csv, write_runs
-from calibration.records import PhaseSum, RunRecord
+from calibration.runs.published import HOSTS, published_runs
+from calibration.runs.read import ReadReport, append_run, iter_runs, read_runs, runs_to_csv, write_runs
+from calibration.runs.record import PhaseSum, RunRecord
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
 from startup_model.errors import ConfigError, InputFileError, StartupModelError
 from startup_model.phases import Phase
@@ -641,7 +641,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_a_killed_writer_leaves_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "runs"
-    code = "import sys; from calibration.readers import *; from calibration.published import published_runs\nwhile True:\n for run in published_runs(): append_run(run, sys.argv[1])"
+    code = "import sys; from calibration.runs.read import *; from calibration.runs.published import published_runs\nwhile True:\n for run in published_runs(): append_run(run, sys.argv[1])"
     processes = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for _ in range(2)]
     deadline = time.monotonic() + 60
     while (not path.exists() or path.stat().st_size < 200_000) and time.monotonic() < deadline:

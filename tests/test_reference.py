@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibration.build_reference import DONOR, build_profiles, reference_without, usable
-from calibration.fit import fit_host, observe
-from calibration.published import HOSTS, published_runs
-from calibration.validate import leave_one_out
+from calibration.fit.reference import DONOR, build_profiles, reference_without, usable
+from calibration.fit.rows import fit_host, observe
+from calibration.fit.validate import leave_one_out
+from calibration.runs.published import HOSTS, published_runs
 from startup_model import Profile, predict
 from startup_model.profile import reference_names
 

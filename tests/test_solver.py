@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from calibration.solver import Problem, Solution, solve
+from calibration.fit.solver import Problem, Solution, solve
 from startup_model import StartupModelError
 
 Vector = NDArray[np.float64]

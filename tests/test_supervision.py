@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.profiling import server as server_module
-from calibration.profiling import sockets
-from calibration.profiling.server import Server, free_port
-from calibration.profiling.supervisor import descendants
+from calibration.measure import server as server_module
+from calibration.measure import sockets
+from calibration.measure.server import Server, free_port
+from calibration.measure.supervisor import descendants
 from startup_model.errors import ConfigError
 
 resource = pytest.importorskip("resource")
@@ -79,7 +79,7 @@ PROCESSES = 4
 
 PROFILER = """
 import os, sys, time
-from calibration.profiling.server import Server
+from calibration.measure.server import Server
 
 words, forks, temporary = sys.argv[1:-2], sys.argv[-2] == "forks", sys.argv[-1]
 with Server(words, grace_s=0.2, temporary=temporary) as server:
@@ -268,7 +268,7 @@ def test_what_the_server_leaves_is_reaped() -> None:
     """This program adopts what its supervisors have not taken leave of: nothing must come."""
     program = """
 import ctypes, os
-from calibration.profiling.server import Server
+from calibration.measure.server import Server
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 with Server(["sh", "-c", "for i in 1 2 3 4 5; do (sleep 900 & sleep 900 &) ; done; echo up; sleep 900"], grace_s=0.1) as server:
     while server.read(0.5) != b"up\\n":
@@ -433,7 +433,7 @@ def test_a_program_that_ends_at_once_is_told_of() -> None:
 
 SAYS = """
 import resource, sys
-from calibration.profiling.server import Server
+from calibration.measure.server import Server
 from startup_model.errors import ConfigError
 def said(*words):
     with Server(words) as server:

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from calibration.gate.inputs import host_of
 from calibration.gate.report import check_factor, check_floor
-from startup_model.config.engine import EngineConfig
-from startup_model.config.hardware import HardwareConfig
-from startup_model.config.model import ModelConfig
+from startup_model.engines.config import EngineConfig
 from startup_model.errors import MISSING, ConfigError, InputFileError, one_line, shown
 from startup_model.files import open_regular, parse_json_object
-from startup_model.model import (
+from startup_model.hardware import HardwareConfig
+from startup_model.models.config import ModelConfig
+from startup_model.predictor import (
     EngineLike,
     HardwareLike,
     ModelLike,
@@ -206,7 +206,7 @@ def compare_profiles(
     the host of the old profile. engine: None: the engine of the profiles, each at its own version, with warm and with cold caches. Raises ConfigError for profiles of
     different engines, or a bad argument.
     """
-    from calibration.estimator import diff_profiles
+    from calibration.fit.calibrate import diff_profiles
 
     factor, floor_s = check_factor("factor", factor), check_floor("floor_s", floor_s)
     first, second = (_profile(value) for value in (old, new))

@@ -6,13 +6,13 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from calibration.records import RunRecord
-from startup_model.config.engine import EngineConfig
-from startup_model.config.hardware import UNKNOWN_CPU, HardwareConfig
-from startup_model.config.model import ModelConfig
-from startup_model.model import predict
+from calibration.runs.record import RunRecord
+from startup_model.engines.config import EngineConfig
+from startup_model.hardware import UNKNOWN_CPU, HardwareConfig
+from startup_model.models.config import ModelConfig
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.prediction import PhasePrediction, StartupPrediction, TermCall
+from startup_model.predictor import predict
 from startup_model.profile import Profile, judge_profile
 
 __all__ = ["CACHES", "Cache", "Expectation", "Figure", "Forecast", "Piece", "figures_of", "not_judged"]

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from calibration.gate.report import Candidate
-from calibration.records import RunRecord
-from startup_model.config.engine import EngineConfig
-from startup_model.config.hardware import HardwareConfig, preset_names
+from calibration.runs.record import RunRecord
+from startup_model.engines.config import EngineConfig
 from startup_model.errors import MISSING, ConfigError, InputFileError, StartupModelError, one_line
 from startup_model.files import is_folder, open_regular
-from startup_model.model import HardwareLike, ModelLike, as_hardware
+from startup_model.hardware import HardwareConfig, preset_names
+from startup_model.predictor import HardwareLike, ModelLike, as_hardware
 from startup_model.profile import Profile
 
 if TYPE_CHECKING:
     from calibration.logs.startup import ParsedStartup
-    from calibration.readers import ReadReport
+    from calibration.runs.read import ReadReport
 
 __all__ = ["Given", "host_of", "read_candidates"]
 
@@ -70,7 +70,7 @@ def _check(given: Given) -> None:
 
 def _read(path: Path, profile: Profile, given: Given, report: ReadReport | None) -> Iterator[Candidate]:
     """Runs, where the first record can be read; else starts of a log."""
-    from calibration.readers import iter_runs
+    from calibration.runs.read import iter_runs
 
     hardware = None if given.hardware is None else as_hardware(given.hardware)
     runs = iter_runs(path, hardware=hardware, report=report)

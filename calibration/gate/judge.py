@@ -21,13 +21,13 @@ from calibration.gate.report import (
 )
 from calibration.gate.shift import LogRatios, Point, common_shift
 from calibration.gate.trial import TELLING, Rules, Trial, processor_words
-from calibration.records import RunRecord
-from startup_model.config.engine import EngineConfig
-from startup_model.config.hardware import HardwareConfig
-from startup_model.config.model import ModelConfig
+from calibration.runs.record import RunRecord
+from startup_model.engines.config import EngineConfig
 from startup_model.errors import MISSING, ConfigError, StartupModelError, one_line
-from startup_model.model import ProfileLike, as_profile
+from startup_model.hardware import HardwareConfig
+from startup_model.models.config import ModelConfig
 from startup_model.phases import Phase
+from startup_model.predictor import ProfileLike, as_profile
 from startup_model.uncertainty import check_level
 
 __all__ = ["MOST_LISTED", "gate"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from calibration.records import RunRecord
+from calibration.runs.record import RunRecord
 from startup_model.errors import ConfigError, UnknownNameError
 from startup_model.units import format_seconds
 

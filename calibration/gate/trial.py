@@ -10,7 +10,7 @@ from calibration.gate.figures import CACHES, Expectation, Figure, Forecast, Piec
 from calibration.gate.report import TOTALS, Finding, GateRow
 from calibration.gate.shift import Point, Shift, common_shift
 from calibration.gate.states import find_states
-from calibration.records import RunRecord
+from calibration.runs.record import RunRecord
 from startup_model.phases import Phase
 from startup_model.profile import Profile
 from startup_model.units import format_seconds

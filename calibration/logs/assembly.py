@@ -15,10 +15,10 @@ from calibration.logs.start import Account, Start, Times
 from calibration.logs.startup import Evidence, Moment, ParsedStartup
 from calibration.logs.tables import ENGINES
 from calibration.logs.topology import degrees, end_of_bootstrap, generation_of
-from calibration.records import RunStatus
-from startup_model.config.versions import Version, parse_version
+from calibration.runs.record import RunStatus
 from startup_model.errors import ConfigError, one_line
 from startup_model.phases import Phase
+from startup_model.versions import Version, parse_version
 
 __all__ = ["assemble"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from calibration.logs.fields import Setting
-from startup_model.config.command_line import known_flags
-from startup_model.config.engine import EngineConfig
+from startup_model.engines.command import known_flags
+from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, StartupModelError
 
 __all__ = ["NAMES", "LoggedEngine", "logged_engine"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from calibration.records import RunStatus
+from calibration.runs.record import RunStatus
 from startup_model.phases import Phase
 
 __all__ = ["Engine", "Event", "Failure", "Mark", "Milestone", "Row"]

@@ -13,7 +13,7 @@ from calibration.logs.lines import Line
 from calibration.logs.patterns import Found, Template, figure
 from calibration.logs.secrets import without_secrets
 from calibration.logs.tables import ADDITIVE, ENGINES, SETTING_FACTS
-from calibration.records import RunStatus
+from calibration.runs.record import RunStatus
 from startup_model.errors import one_line
 
 __all__ = ["LONGEST_KEPT", "Account", "Start", "Times"]

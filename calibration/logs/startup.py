@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from calibration.logs.configuration import logged_engine
 from calibration.logs.fields import Setting
-from calibration.records import PhaseSum, RunRecord, RunStatus
-from startup_model.config.model import ModelConfig
+from calibration.runs.record import PhaseSum, RunRecord, RunStatus
 from startup_model.errors import MISSING, ConfigError, StartupModelError
-from startup_model.model import EngineLike, HardwareLike, ModelLike, as_engine, as_hardware, as_model
+from startup_model.models.config import ModelConfig
 from startup_model.phases import Phase
+from startup_model.predictor import EngineLike, HardwareLike, ModelLike, as_engine, as_hardware, as_model
 
 __all__ = ["Evidence", "Moment", "ParsedStartup"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from calibration.logs.start import Account, Start
-from startup_model.config.versions import Version
+from startup_model.versions import Version
 
 __all__ = ["degrees", "end_of_bootstrap", "generation_of"]
 

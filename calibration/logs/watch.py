@@ -21,12 +21,12 @@ from calibration.logs.configuration import logged_engine
 from calibration.logs.events import Event
 from calibration.logs.parser import StartupLogParser
 from calibration.logs.startup import ParsedStartup
-from startup_model.config.engine import EngineConfig
-from startup_model.config.model import ModelConfig
+from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, StartupModelError
-from startup_model.model import HardwareLike, ModelLike, ProfileLike, as_model, as_profile, predict
+from startup_model.models.config import ModelConfig
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.prediction import StartupPrediction
+from startup_model.predictor import HardwareLike, ModelLike, ProfileLike, as_model, as_profile, predict
 from startup_model.uncertainty import check_level
 
 __all__ = ["Expectation", "Outlook", "StartupWatch"]

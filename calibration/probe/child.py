@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibration.profiling.server import Server, status_words
+from calibration.measure.server import Server, status_words
 from startup_model.errors import ConfigError, StartupModelError, one_line
 from startup_model.files import is_file, is_folder
 

@@ -15,14 +15,14 @@ from calibration.probe.results import Found
 from calibration.probe.sample import default_folder
 from calibration.probe.score import SCORE
 from calibration.probe.storage import cold_name, hot_name
-from startup_model.config.engine import DEFAULT_VERSIONS
-from startup_model.config.hardware import STORAGE_DEFAULTS, STORAGE_TIERS, Cpu, HardwareConfig, Storage, StorageTier
-from startup_model.config.versions import parse_version
+from startup_model.engines.config import DEFAULT_VERSIONS
 from startup_model.errors import ConfigError, UnknownNameError
-from startup_model.model import predict
+from startup_model.hardware import STORAGE_DEFAULTS, STORAGE_TIERS, Cpu, HardwareConfig, Storage, StorageTier
 from startup_model.phases import Phase
+from startup_model.predictor import predict
 from startup_model.profile import Host, select_reference
 from startup_model.units import format_seconds
+from startup_model.versions import parse_version
 
 __all__ = ["Factors", "bootstrap_note", "check_tier", "make_node", "scale_factors", "tier_of"]
 

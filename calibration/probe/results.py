@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from startup_model.config.hardware import HardwareConfig
+from startup_model.hardware import HardwareConfig
 from startup_model.units import format_bandwidth, format_bytes, format_seconds
 
 __all__ = ["Found", "Measurement", "ProbeReport", "Step", "spread_of"]

@@ -272,8 +272,8 @@ def plan_command(
 ) -> None:
     """Budgets for autoscalers and manifests to paste: startup probes, deadlines, cool-downs, warm pools."""
     from startup_model.manifests import PlanRequest, reasons, render, timings
-    from startup_model.model import as_profile, predict
     from startup_model.planning import ScalingPolicy
+    from startup_model.predictor import as_profile, predict
 
     request = Request(hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version)
     start = start_of(request)

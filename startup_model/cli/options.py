@@ -13,8 +13,8 @@ from startup_model.errors import ConfigError
 from startup_model.factors import SAFETY_FACTOR
 
 if TYPE_CHECKING:
-    from startup_model.config.engine import EngineConfig
-    from startup_model.config.hardware import HardwareConfig
+    from startup_model.engines.config import EngineConfig
+    from startup_model.hardware import HardwareConfig
     from startup_model.prediction import Start, StartupPrediction
 
 __all__ = [
@@ -98,7 +98,7 @@ class Request(NamedTuple):
 
 def predicted(request: Request) -> tuple[StartupPrediction, tuple[str, ...]]:
     """The prediction that the options ask for, and the flags of the command that were not used."""
-    from startup_model.model import predict as run
+    from startup_model.predictor import predict as run
 
     start = start_of(request)
     prediction = run(
@@ -113,7 +113,7 @@ def predicted(request: Request) -> tuple[StartupPrediction, tuple[str, ...]]:
 
 def start_of(request: Request, *, grow: bool = True) -> Start:
     """The start that the options ask for; ``grow`` as in ``engine_and_node``. Raises ConfigError and its kinds."""
-    from startup_model.model import as_start
+    from startup_model.predictor import as_start
 
     engine, node = engine_and_node(request, grow=grow)
     served = request.model or engine.model
@@ -128,8 +128,8 @@ def engine_and_node(request: Request, *, grow: bool = True) -> tuple[EngineConfi
     ``grow``: a node that does not say how many accelerators it has gets as many as the engine needs; else it is left to say nothing.
     """
     from startup_model.changes import with_accelerators
-    from startup_model.config.hardware import storage_changes
-    from startup_model.model import as_engine, as_hardware
+    from startup_model.hardware import storage_changes
+    from startup_model.predictor import as_engine, as_hardware
 
     options = {
         "page_cache": request.page_cache,

@@ -117,7 +117,7 @@ def memory(
     as_json: JsonOption = False,
 ) -> None:
     """Memory budget and KV pool of one model, or of many side by side."""
-    from startup_model.model import predict as run
+    from startup_model.predictor import predict as run
 
     request = Request(hardware, model, engine, gpus=gpus, nodes=nodes, engine_version=engine_version)
     engine_config, node = engine_and_node(request)
@@ -139,7 +139,7 @@ def memory(
 
 def presets(as_json: JsonOption = False) -> None:
     """Hardware presets and reference profiles."""
-    from startup_model.config.hardware import HardwareConfig, preset_names
+    from startup_model.hardware import HardwareConfig, preset_names
     from startup_model.profile import Profile, reference_names
     from startup_model.units import format_bandwidth, format_bytes
 
@@ -167,7 +167,7 @@ def models(
     as_json: JsonOption = False,
 ) -> None:
     """Models of the built-in catalogue."""
-    from startup_model.config.model import ModelConfig, catalogue_names
+    from startup_model.models.config import ModelConfig, catalogue_names
 
     counts = {
         name: ModelConfig.from_catalogue(name).parameters

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from startup_model.changes import TIER_BANDWIDTH, apply_changes, check_name, field_names, label_of
-from startup_model.config.hardware import STORAGE_TIERS
 from startup_model.errors import MISSING, ConfigError
 from startup_model.formula import FloatArray
+from startup_model.hardware import STORAGE_TIERS
 from startup_model.prediction import Start
 
 __all__ = ["LARGEST_GRID", "LARGEST_SHAPES", "Axis", "read_axes"]

@@ -10,8 +10,8 @@ from startup_model.factors import SAFETY_FACTOR, check_safety_factor
 from startup_model.grid.axes import read_axes
 from startup_model.grid.evaluate import branches_of, make_grid, times_of
 from startup_model.grid.result import Sweep
-from startup_model.model import EngineLike, HardwareLike, ModelLike, ProfileLike, as_start, check_include
 from startup_model.plan import Plan
+from startup_model.predictor import EngineLike, HardwareLike, ModelLike, ProfileLike, as_start, check_include
 from startup_model.uncertainty import check_level
 
 __all__ = ["sweep"]

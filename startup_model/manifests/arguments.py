@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from startup_model.config.command_line import engine_words, pasted_words
-from startup_model.config.engine import EngineConfig
-from startup_model.config.engine_flags import write_fields
-from startup_model.config.versions import Version
+from startup_model.engines.command import engine_words, pasted_words
+from startup_model.engines.config import EngineConfig
+from startup_model.engines.flags import write_fields
+from startup_model.versions import Version
 
 __all__ = ["COMMANDS", "Argument", "Command", "engine_arguments", "pasted_arguments"]
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from startup_model.config.command_line import kept_variables
-from startup_model.config.engine import DEFAULT_VERSIONS, EngineConfig
-from startup_model.config.hardware import Platform
-from startup_model.config.versions import Version, parse_version
+from startup_model.engines.command import kept_variables
+from startup_model.engines.config import DEFAULT_VERSIONS, EngineConfig
 from startup_model.errors import MISSING, ConfigError
+from startup_model.hardware import Platform
 from startup_model.manifests.arguments import COMMANDS, Argument, Command, engine_arguments, pasted_arguments
 from startup_model.manifests.names import check_image
 from startup_model.manifests.request import PlanRequest
 from startup_model.manifests.secrets import looks_secret, names_secret, public_address
 from startup_model.manifests.timings import ENGINE_TIMEOUT_S, Timings
+from startup_model.versions import Version, parse_version
 
 __all__ = ["FIRST_READY_TIMEOUT", "READY_TIMEOUT", "Endpoint", "Server", "endpoint", "server"]
 

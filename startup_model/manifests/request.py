@@ -6,15 +6,15 @@ from typing import Annotated, Self
 
 from pydantic import Field, InstanceOf, model_validator
 
-from startup_model.base import FrozenModel
-from startup_model.config.engine import EngineConfig
-from startup_model.config.hardware import HardwareConfig
+from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError
+from startup_model.frozen import FrozenModel
+from startup_model.hardware import HardwareConfig
 from startup_model.manifests.names import check_image, check_label, label_from
 from startup_model.manifests.secrets import public_address
-from startup_model.model import HUB_PREFIX
 from startup_model.planning.policy import ScalingPolicy
 from startup_model.prediction import StartupPrediction
+from startup_model.predictor import HUB_PREFIX
 from startup_model.profile import Profile
 
 __all__ = ["PlanRequest"]

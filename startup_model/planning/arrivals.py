@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from startup_model.base import FrozenModel
 from startup_model.errors import MISSING, ConfigError, StartupModelError
+from startup_model.frozen import FrozenModel
 from startup_model.planning.checks import number, seconds
 
 __all__ = ["Arrivals", "MeasuredArrivals", "PoissonArrivals", "as_arrivals"]

@@ -7,11 +7,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from startup_model.errors import ConfigError
-from startup_model.model import predict
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE
 from startup_model.planning.checks import LARGEST_POOL, count
 from startup_model.planning.starts import check_prediction
 from startup_model.prediction import StartupPrediction
+from startup_model.predictor import predict
 
 __all__ = ["ScalingEvent", "concurrent_starts", "rolling_update"]
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from startup_model.base import FrozenModel
 from startup_model.errors import ConfigError
+from startup_model.frozen import FrozenModel
 from startup_model.units import Seconds
 
 __all__ = ["DEFAULT_QUANTILE", "PolicyLike", "ScalingPolicy", "as_policy"]

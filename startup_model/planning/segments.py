@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from startup_model.config.hardware import CLUSTER_DEFAULTS
 from startup_model.errors import MISSING, ConfigError, StartupModelError, UnknownNameError
-from startup_model.model import predict
+from startup_model.hardware import CLUSTER_DEFAULTS
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.plan import GIVEN_BY
 from startup_model.planning.starts import check_prediction
 from startup_model.prediction import StartupPrediction
+from startup_model.predictor import predict
 from startup_model.units import parse_bandwidth, parse_bytes
 
 __all__ = [

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from startup_model.architecture.layers import Attention, LatentAttention, Mixer, split
-from startup_model.config.engine import EngineConfig, ResolvedEngine
-from startup_model.config.model import ModelConfig
-from startup_model.config.versions import Version, at_version
+from startup_model.engines.config import EngineConfig, ResolvedEngine
+from startup_model.models.config import ModelConfig
+from startup_model.models.layers import Attention, LatentAttention, Mixer, split
+from startup_model.versions import Version, at_version
 
 __all__ = ["KvPool", "kv_pool", "request_blocks", "token_bytes"]
 

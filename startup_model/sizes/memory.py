@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from startup_model.architecture.layers import split
-from startup_model.config.engine import EngineConfig, ResolvedEngine
-from startup_model.config.hardware import HardwareConfig
-from startup_model.config.model import ModelConfig
+from startup_model.engines.config import EngineConfig, ResolvedEngine
 from startup_model.errors import ConfigError
+from startup_model.hardware import HardwareConfig
+from startup_model.models.config import ModelConfig
+from startup_model.models.layers import split
 from startup_model.sizes.kv_cache import KvPool, kv_pool
 from startup_model.sizes.weights import WeightSizes, weight_sizes
 from startup_model.units import GIB, format_bytes

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from startup_model.architecture.layers import split
-from startup_model.config.engine import EngineConfig
-from startup_model.config.hardware import HardwareConfig
-from startup_model.config.model import DTYPES, ModelConfig, Quantization
+from startup_model.engines.config import EngineConfig
+from startup_model.hardware import HardwareConfig
+from startup_model.models.config import DTYPES, ModelConfig, Quantization
+from startup_model.models.layers import split
 
 __all__ = ["WeightSizes", "packed_bits", "weight_sizes"]
 

@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from calibration.build_reference import DONOR
-from calibration.estimator import calibrate
-from calibration.published import HOSTS, published_runs
+from calibration.fit.calibrate import calibrate
+from calibration.fit.reference import DONOR
+from calibration.runs.published import HOSTS, published_runs
 from startup_model import Profile
 
 REFERENCE = Profile.reference(DONOR)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from calibration.published import published_runs
-from calibration.readers import read_runs, runs_to_csv, write_runs
+from calibration.runs.published import published_runs
+from calibration.runs.read import read_runs, runs_to_csv, write_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from calibration.records import RunRecord
+    from calibration.runs.record import RunRecord
 
 ROWS = 100_000
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from startup_model import EngineConfig, HardwareConfig, ModelConfig, predict
-from startup_model.config.checkpoint import measure_checkpoint
+from startup_model.models.checkpoint import measure_checkpoint
 from startup_model.sizes.weights import weight_sizes
 from startup_model.terms import TERMS
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from calibration.records import RunRecord
+from calibration.runs.record import RunRecord
 from startup_model import Profile, StartupPrediction, predict
 from startup_model.phases import Phase
 

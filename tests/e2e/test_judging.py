@@ -9,7 +9,7 @@ import pytest
 from judging import SAME_WORK, judge, scatter, seconds_of, with_one_rank
 
 from calibration import calibrate
-from calibration.records import PhaseSum, RunRecord
+from calibration.runs.record import PhaseSum, RunRecord
 from startup_model import EngineConfig, HardwareConfig, ModelConfig, Profile
 
 HOST = HardwareConfig.preset("cpu", name="host", gpu_memory=25.3e9, cpu={"model": "AMD EPYC", "cores": 2})

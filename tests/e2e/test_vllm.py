@@ -28,8 +28,8 @@ import pytest
 from judging import QUIET, RESTLESS, judge, scatter
 
 from calibration import calibrate, profile_server
-from calibration.profiling.starts import Limits
-from calibration.records import RunRecord
+from calibration.measure.starts import Limits
+from calibration.runs.record import RunRecord
 from startup_model import Profile
 
 pytestmark = pytest.mark.vllm

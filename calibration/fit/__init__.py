@@ -1,0 +1,1 @@
+"""The fit: from runs to the profile of a host."""

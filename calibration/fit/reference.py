@@ -1,0 +1,557 @@
+"""Rebuild the reference profiles that come with startup_model: ``python -m calibration.fit.reference [--check]``.
+
+One profile for each published host. The host of the special data sets (cold storage, cold compile, load formats,
+quantisation, no torch.compile, engine versions) is fitted on all of them; the others on their own runs, and borrow what
+they lack, scaled by the ratio of the two hosts in the same phase. Numbers are rounded to six significant digits, so
+that the files come out the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import startup_model
+from calibration.fit.calibrate import SMALL_SAMPLE, calibrate, total_error
+from calibration.fit.rows import HostFit, fit_host, observe, run_inputs
+from calibration.fit.validate import HeldOutReport, leave_one_out
+from calibration.runs.published import CITATION, HOSTS, published_runs, records_digest
+from calibration.runs.record import RunRecord
+from startup_model.errors import StartupModelError
+from startup_model.hardware import HardwareConfig
+from startup_model.inputs import HostNumbers
+from startup_model.phases import Phase
+from startup_model.profile import CoefficientValue, HeldOut, Host, Profile, Provenance, VersionEffect
+from startup_model.terms import TERMS
+from startup_model.versions import parse_version
+
+__all__ = [
+    "DONOR",
+    "OWN_VARIANTS",
+    "SCALED_VARIANTS",
+    "build_profiles",
+    "fit_published",
+    "main",
+    "reference_without",
+    "usable",
+]
+
+DONOR = next(iter(HOSTS))
+"""The host of the special data sets, from which the others borrow what they lack."""
+
+_VERSIONS = "h100nvl_vllm_versions"
+_ANCHOR = "0.10.0"
+"""The data set of engine versions, and the one that stands for the version of all other data sets."""
+
+VERSION = "0.10.1.1"
+"""Engine version of all data sets but that of the versions."""
+
+OWN_VARIANTS: Mapping[str, frozenset[str]] = {
+    "weight_load": frozenset({"load_format=runai_streamer", "load_format=tensorizer"}),
+    "worker_spawn": frozenset({"load_format=tensorizer"}),
+    "unattributed": frozenset({"load_format=tensorizer", "quantization=gptq"}),
+    "graph_compile": frozenset({"compile_cache=cold"}),
+    "memory_profiling": frozenset({"torch_compile=off"}),
+    "graph_capture": frozenset({"torch_compile=off", "quantization=awq", "quantization=bitsandbytes"}),
+    "model_init": frozenset({"quantization=bitsandbytes"}),
+}
+"""Term -> variants with coefficients of their own: what the data sets show to differ. All else uses ``default``."""
+
+SCALED_VARIANTS: Mapping[str, frozenset[str]] = {
+    "worker_spawn": frozenset({"load_format=tensorizer"}),
+    "unattributed": frozenset({"load_format=tensorizer", "quantization=gptq"}),
+    "graph_capture": frozenset({"quantization=awq", "quantization=bitsandbytes"}),
+    "model_init": frozenset({"quantization=bitsandbytes"}),
+}
+"""Of these, the ones with too few runs for coefficients of their own: one factor times the default."""
+
+_TP_NOTE = "TP=2 adds 14.7 s on one published host, TP=4 26 s less 5 s of layers on another; TP=8 there adds 68 s"
+
+_FIXED: Mapping[str, Mapping[str, tuple[float, float, str]]] = {
+    "worker_spawn": {
+        "seconds_per_worker": (3.2, 2.0, _TP_NOTE),
+        "collective_seconds": (11.5, 6.0, _TP_NOTE),
+    },
+    "weight_load": {"seconds_per_file": (0.0, 0.0, "not told apart from bytes by the published runs")},
+    "kv_cache_init": {
+        "base_seconds": (0.0, 0.0, "part of memory_profiling and unattributed in the published stages"),
+        "fill_ratio": (1.0, 0.5, "one pass of zeros"),
+    },
+    "api_ready": {"base_seconds": (0.0, 0.0, "part of unattributed in the published stages")},
+    "first_request": {
+        "base_seconds": (0.3, 0.3, "first-use initialisation, tenths of a second in public logs"),
+        "flop_ratio": (2.0, 1.0, "half of the dense peak in prefill"),
+        "weight_ratio": (1.5, 0.5, "two thirds of the memory bandwidth in decoding"),
+    },
+}
+"""Term -> coefficient -> (value, standard error, source) where the published runs say nothing."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the profiles, or with ``--check`` compare them with the files. Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m calibration.fit.reference", description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument("--check", action="store_true", help="compare with the files, write nothing")
+    check = parser.parse_args(arguments).check
+    folder = Path(startup_model.__file__).parent / "data" / "profiles"
+    stale = []
+    for profile in build_profiles():
+        path = folder / f"{profile.name}.json"
+        text = profile.to_json()
+        if not check:
+            profile.save(path)
+            sys.stdout.write(f"{path.name}: {len(text)} bytes, {sum(profile.provenance.runs.values())} runs\n")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            stale.append(path.name)
+    if stale:
+        sys.stdout.write(f"not as rebuilt: {', '.join(stale)}; run python -m calibration.fit.reference\n")
+    return 1 if stale else 0
+
+
+def build_profiles() -> tuple[Profile, ...]:
+    """The reference profiles of all published hosts."""
+    runs = published_runs()
+    shared = _shared(runs)
+    reports = {name: leave_one_out(_main_runs(name, runs), partial(_without_model, name, shared)) for name in HOSTS}
+    shared = shared._replace(misfit=_misfit(reports.values()))
+    shared = shared._replace(one_run_spread=_one_run_spread(runs, _profile(DONOR, shared)))
+    return tuple(
+        _profile(name, shared, held_out={row.group: row.error for row in reports[name].rows}) for name in HOSTS
+    )
+
+
+def _main_runs(host: str, runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """The runs of the session that the coefficients of a host stand for."""
+    return [run for run in usable(host, runs) if run.dataset == HOSTS[host].main_dataset]
+
+
+def _without_model(host: str, shared: _Shared, model: str) -> Profile:
+    return _profile(host, shared, without_model=model)
+
+
+def reference_without(host: str, model: str) -> Profile:
+    """The reference profile of a host, fitted without any run of one model."""
+    return _profile(host, _shared(published_runs()), without_model=model)
+
+
+class _Shared(NamedTuple):
+    """What the profiles of all hosts have in common."""
+
+    runs: tuple[RunRecord, ...]
+    donor: HostFit
+    effects: tuple[VersionEffect, ...]
+    version_spread: float
+    transfer_spread: Mapping[str, float]
+    session_spread: Mapping[str, float]
+    sessions: int
+    shape_spread: Mapping[str, float]
+    persistence: Mapping[str, float]
+    misfit: Mapping[str, float]
+    one_run_spread: float
+
+
+def _shared(runs: tuple[RunRecord, ...]) -> _Shared:
+    donor = fit_published(DONOR, runs)
+    return _Shared(
+        runs,
+        donor,
+        *_version_effects(runs, donor),
+        _transfer_spread(runs),
+        *_session_spread(donor),
+        _shape_spread(runs),
+        _persistence(runs),
+        {},
+        0.0,
+    )
+
+
+def _profile(
+    name: str, shared: _Shared, without_model: str | None = None, held_out: Mapping[str, float] | None = None
+) -> Profile:
+    fit = fit_published(name, shared.runs, without_model)
+    own = usable(name, shared.runs)
+    return Profile(
+        name=name,
+        kind="reference",
+        engine="vllm",
+        engine_version=VERSION,
+        generation="v1",
+        host=host_of(HOSTS[name].hardware),
+        coefficients=_coefficients(fit, shared.donor if name != DONOR else None),
+        covariance=_covariances(fit),
+        version_effects=shared.effects,
+        version_spread=_rounded(shared.version_spread),
+        transfer_spread={phase: _rounded(value) for phase, value in shared.transfer_spread.items()},
+        transfer_hosts=len(HOSTS),
+        session_spread={phase: _rounded(value) for phase, value in shared.session_spread.items()},
+        sessions=shared.sessions,
+        shape_spread={phase: _rounded(value) for phase, value in shared.shape_spread.items()},
+        misfit={phase: _rounded(value) for phase, value in shared.misfit.items()},
+        one_run_spread=_rounded(shared.one_run_spread),
+        model_effects=_model_effects(
+            fit, own, without_model, host_of(HOSTS[name].hardware).numbers, shared.persistence
+        ),
+        held_out=HeldOut(by="model", errors={group: _rounded(error) for group, error in (held_out or {}).items()}),
+        domain=_domain(own, host_of(HOSTS[name].hardware).numbers),
+        layer_kinds=tuple(sorted({kind for run in own for kind in run.model.layers_by_kind})),
+        provenance=Provenance(
+            citation=CITATION, runs=dict(Counter(run.dataset for run in own)), records_digest=records_digest()
+        ),
+    )
+
+
+def host_of(hardware: HardwareConfig) -> Host:
+    """The numbers of a node that a profile keeps. Raises StartupModelError when one that it needs is missing."""
+    storage = hardware.storage
+    if storage.page_cache is None or hardware.host_to_device_bandwidth is None or hardware.gpu_flops is None:
+        raise StartupModelError(
+            f"{hardware.name}: a profile's host needs storage.page_cache, host_to_device_bandwidth and gpu_flops"
+        )
+    return Host(
+        cpu=hardware.cpu.model,
+        gpu=hardware.gpu,
+        platform=hardware.platform,
+        single_thread_score=hardware.cpu.score or 1.0,
+        gpu_memory_bandwidth=hardware.gpu_memory_bandwidth,
+        page_cache_bandwidth=storage.page_cache,
+        local_nvme_bandwidth=storage.local_nvme,
+        network_disk_bandwidth=storage.network_disk,
+        object_store_bandwidth=storage.object_store,
+        host_to_device_bandwidth=hardware.host_to_device_bandwidth,
+        device_flops=hardware.gpu_flops,
+    )
+
+
+def usable(host: str, runs: Iterable[RunRecord]) -> tuple[RunRecord, ...]:
+    """The runs of a host at the main engine version, without load times of which the page-cache state is not known."""
+    kept = []
+    for run in runs:
+        if run.hardware != HOSTS[host].hardware or run.engine.version != VERSION:
+            continue
+        if run.engine.page_cache == "unknown":
+            # The wall time stays what it was less the load, so that the unattributed time is right.
+            load = run.phases.get(Phase.WEIGHT_LOAD.value, 0.0)
+            phases = {name: seconds for name, seconds in run.phases.items() if name != Phase.WEIGHT_LOAD.value}
+            kept.append(run.replace(phases=phases, wall_s=None if run.wall_s is None else run.wall_s - load))
+        else:
+            kept.append(run)
+    return tuple(kept)
+
+
+def fit_published(host: str, runs: Iterable[RunRecord], without_model: str | None = None) -> HostFit:
+    """Fit one published host, all runs of one model left out if asked."""
+    numbers = host_of(HOSTS[host].hardware).numbers
+    kept = [run for run in usable(host, runs) if run.model.name != without_model]
+    observations = [o for run in kept for o in observe(run, numbers, OWN_VARIANTS)]
+    main_sessions = frozenset(
+        {HOSTS[host].main_dataset, *(run.dataset for run in kept if run.engine.page_cache == "cold")}
+    )
+    return fit_host(observations, main_sessions, SCALED_VARIANTS)
+
+
+# --- coefficients with provenance -----------------------------------------------------------------------------------------
+
+
+def _coefficients(fit: HostFit, donor: HostFit | None) -> dict[str, dict[str, dict[str, CoefficientValue]]]:
+    """All sets of a host: fitted ones, fixed constants, and what is borrowed from the donor."""
+    table: dict[str, dict[str, dict[str, CoefficientValue]]] = {}
+    for term in TERMS.values():
+        if not term.coefficients or term.set_name != term.name:
+            continue
+        variants = {variant for name, variant in fit.sets if name == term.name}
+        variants |= {variant for name, variant in donor.sets if name == term.name} if donor else set()
+        table[term.name] = {
+            variant: _set(term.name, variant, fit, donor)
+            for variant in sorted(variants | {"default"}, key=lambda v: (v != "default", v))
+        }
+    return table
+
+
+def _set(term: str, variant: str, fit: HostFit, donor: HostFit | None) -> dict[str, CoefficientValue]:
+    """One set: the fit's own, else the donor's scaled by the ratio of the hosts, else constants."""
+    key = (term, variant)
+    own = fit.sets.get(key)
+    source, scale, note = ("fitted", 1.0, "")
+    if own is None and donor is not None and key in donor.sets:
+        own, scale = donor.sets[key], _host_ratio(term, fit, donor)
+        source, note = "borrowed", f"of {DONOR}, times {scale:.4g}"
+    values: dict[str, CoefficientValue] = {}
+    for name, meta in TERMS[term].coefficients.items():
+        fixed = _FIXED.get(term, {}).get(name)
+        if fixed is not None:
+            values[name] = CoefficientValue(
+                value=fixed[0], unit=meta.unit, std_error=fixed[1], source="fixed", note=fixed[2]
+            )
+        elif own is not None:
+            borrowed = _borrowed_coefficient(term, name, variant, fit, donor)
+            if borrowed is not None:
+                values[name] = borrowed
+                continue
+            values[name] = CoefficientValue(
+                value=_rounded(own.values[name] * scale),
+                unit=meta.unit,
+                std_error=_rounded(own.std_errors.get(name, 0.0) * scale),
+                source="fitted" if source == "fitted" else "borrowed",
+                note=note,
+            )
+        else:
+            raise StartupModelError(f"{term}.{name}: no run and no constant gives it")
+    return values
+
+
+def _borrowed_coefficient(
+    term: str, name: str, variant: str, fit: HostFit, donor: HostFit | None
+) -> CoefficientValue | None:
+    """The storage ratio of a host or a load format without cold runs: that of the donor, or of the default format."""
+    if (term, name) != ("weight_load", "storage_ratio") or (donor is None and variant == "default"):
+        return None
+    value = (donor or fit).sets["weight_load", "default"].values[name]
+    note = f"of {DONOR}" if donor else "of the default format: no cold run with this one"
+    return CoefficientValue(value=_rounded(value), unit="1", std_error=None, source="borrowed", note=note)
+
+
+def _host_ratio(term: str, fit: HostFit, donor: HostFit) -> float:
+    """How much longer a phase takes on the fitted host than on the donor, by their default coefficients of the same
+    layer or byte."""
+    own, other = fit.sets.get((term, "default")), donor.sets.get((term, "default"))
+    if own is None or other is None:
+        return 1.0
+    ratios = [
+        (own.values[name], other.values[name]) for name in own.values if own.values[name] > 0 and other.values[name] > 0
+    ]
+    slopes = [pair for name, pair in zip(own.values, ratios, strict=False) if name != "base_seconds"] or ratios
+    return float(np.exp(np.mean([math.log(a / b) for a, b in slopes]))) if slopes else 1.0
+
+
+def _covariances(fit: HostFit) -> dict[str, tuple[tuple[float, ...], ...]]:
+    return {
+        f"{term}/{variant}": tuple(tuple(_rounded(float(value)) for value in row) for row in entry.covariance)
+        for (term, variant), entry in sorted(fit.sets.items())
+    }
+
+
+def _bounds(values: Iterable[float]) -> tuple[float, float]:
+    """Smallest and largest, rounded outwards to six significant digits."""
+    numbers = sorted(values)
+    low, high = _rounded(numbers[0]), _rounded(numbers[-1])
+    return min(low, numbers[0]), max(high, numbers[-1])
+
+
+def _domain(runs: Iterable[RunRecord], host: HostNumbers) -> dict[str, tuple[float, float]]:
+    """Smallest and largest of the inputs that size a start."""
+    names = ("layers", "rank_bytes", "tokenizer_bytes", "captures", "workers")
+    inputs = [run_inputs(run, host).inputs for run in runs]
+    return {name: _bounds(row[name] for row in inputs) for name in names}
+
+
+def _rounded(value: float) -> float:
+    """Six significant digits: what the data support, and the same on every machine."""
+    return float(f"{value:.6g}")
+
+
+# --- what differs between hosts and between versions ----------------------------------------------------------------------
+
+
+def _phase_logs(runs: Iterable[RunRecord]) -> dict[str, dict[str, dict[str, float]]]:
+    """Phase -> model -> host -> logarithm of the seconds, over models that all hosts ran in their main session."""
+    logs: dict[str, dict[str, dict[str, float]]] = {}
+    for name, host in HOSTS.items():
+        for run in runs:
+            if run.dataset == host.main_dataset:
+                measured = dict(run.phases) | {Phase.UNATTRIBUTED.value: run.unattributed_s or 0.0}
+                for phase, seconds in measured.items():
+                    if seconds > 0:
+                        logs.setdefault(phase, {}).setdefault(run.model.name, {})[name] = math.log(seconds)
+    return {
+        phase: {model: row for model, row in models.items() if len(row) == len(HOSTS)} for phase, models in logs.items()
+    }
+
+
+def _transfer_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
+    """Standard deviation between hosts of the mean logarithm of each phase."""
+    return {
+        phase: float(np.std([np.mean([row[name] for row in models.values()]) for name in HOSTS], ddof=1))
+        for phase, models in _phase_logs(runs).items()
+    }
+
+
+def _shape_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
+    """What one factor a phase cannot carry: standard deviation over models of the logarithm of one host's phase over the donor's."""
+    spread = {}
+    for phase, models in _phase_logs(runs).items():
+        ratios = [[row[name] - row[DONOR] for row in models.values()] for name in HOSTS if name != DONOR]
+        spread[phase] = float(np.sqrt(np.mean([np.var(values, ddof=1) for values in ratios])))
+    return spread
+
+
+def _peculiarities(fit: HostFit, runs: Iterable[RunRecord], numbers: HostNumbers) -> dict[str, dict[str, float]]:
+    """Structure of a model -> phase -> logarithm of measured over fitted, over its runs with the default coefficients."""
+    logs: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        for o in observe(run, numbers, OWN_VARIANTS):
+            factor = fit.sessions.get((o.term.name, o.session), 1.0) * o.predicted(
+                fit.sets[o.term.name, o.variant].values
+            )
+            if o.variant == "default" and o.seconds > 0.05 and factor > 0:
+                phases = logs.setdefault(run.model.structure, {})
+                phases.setdefault(o.term.name, []).append(math.log(o.seconds / factor))
+    return {model: {phase: float(np.mean(v)) for phase, v in phases.items()} for model, phases in logs.items()}
+
+
+def _persistence(runs: Iterable[RunRecord]) -> dict[str, float]:
+    """Phase -> share of a model's peculiarity on one host that is found on another: regression through the origin, in [0, 1]."""
+    found = {
+        name: _peculiarities(fit_published(name, runs), _main_runs(name, runs), host_of(host.hardware).numbers)
+        for name, host in HOSTS.items()
+    }
+    shares = {}
+    for phase in sorted({phase for models in found.values() for phases in models.values() for phase in phases}):
+        pairs = [
+            (found[a][model][phase], found[b][model][phase])
+            for a in HOSTS for b in HOSTS if a != b
+            for model in found[a]
+            if phase in found[a][model] and phase in found[b].get(model, {})
+        ]  # fmt: skip
+        size = sum(x * x for x, _ in pairs)
+        shares[phase] = min(1.0, max(0.0, sum(x * y for x, y in pairs) / size)) if size else 0.0
+    return shares
+
+
+def _model_effects(
+    fit: HostFit, runs: Iterable[RunRecord], without: str | None, numbers: HostNumbers, persistence: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
+    """What is peculiar to each measured model, as far as it persists from host to host."""
+    kept = [run for run in runs if run.model.name != without]
+    return {
+        model: {
+            phase: _rounded(math.exp(persistence[phase] * log))
+            for phase, log in phases.items()
+            if persistence.get(phase)
+        }
+        for model, phases in sorted(_peculiarities(fit, kept, numbers).items())
+    }
+
+
+def _misfit(reports: Iterable[HeldOutReport]) -> dict[str, float]:
+    """Relative error of each phase for models that the fit had not seen, as a standard deviation: nine in ten lie within 1.645 of it."""
+    errors: dict[str, list[float]] = {}
+    for report in reports:
+        for row in report.rows:
+            for phase, error in row.phase_errors.items():
+                errors.setdefault(phase, []).append(abs(error))
+    return {phase: float(np.quantile(values, 0.9)) / 1.645 for phase, values in sorted(errors.items())}
+
+
+def _one_run_spread(runs: Iterable[RunRecord], donor: Profile) -> float:
+    """Root mean square of the errors of totals on the other hosts, each calibrated by one run and tried on all others; widened,
+    as they are few."""
+    errors = []
+    for name in HOSTS:
+        own = _main_runs(name, runs) if name != DONOR else []
+        for run in own:
+            profile = calibrate([run], donor, held_out=False).profile
+            errors += [total_error(other, profile) or 0.0 for other in own if other.model.name != run.model.name]
+    return SMALL_SAMPLE * float(np.sqrt(np.mean(np.square(errors))))
+
+
+def _session_spread(fit: HostFit) -> tuple[dict[str, float], int]:
+    """Root mean square of the logarithm of the factors of other sessions on the donor's host, by phase; number of sessions."""
+    logs: dict[str, list[float]] = {}
+    for (term, _), factor in fit.sessions.items():
+        if factor > 0:
+            logs.setdefault(term, []).append(math.log(factor))
+    spread = {term: float(np.sqrt(np.mean(np.square(values)))) for term, values in sorted(logs.items())}
+    return spread, len({session for _, session in fit.sessions}) + 1
+
+
+def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[VersionEffect, ...], float]:
+    """Factors on the phases by engine version, and the spread between neighbouring versions.
+
+    One model ran through all versions; its run at the anchor version stands for the profile's own version, so that what
+    is peculiar to the model cancels: factor = (measured / predicted) at the version over the same at the anchor. Phases
+    that a version does not log share the factor of what is left of its wall time. The load is left out: it depends on
+    the file format of that model.
+    """
+    series = sorted(
+        (run for run in runs if run.dataset == _VERSIONS), key=lambda run: parse_version(run.engine.version or "")
+    )
+    anchor = next(run for run in series if run.engine.version == _ANCHOR)
+    numbers = host_of(anchor.hardware).numbers
+    base = _parts(anchor, fit, numbers)
+    load = anchor.phases[Phase.WEIGHT_LOAD.value]
+    effects, totals = [], []
+    for run in series:
+        parts = _parts(run, fit, numbers)
+        scales = {}
+        for phase in parts.measured.keys() & base.measured.keys() - {Phase.WEIGHT_LOAD.value}:
+            # A compile from nothing says little about a load from the cache, and the other way round.
+            if phase != Phase.GRAPH_COMPILE.value or parts.variants[phase] == base.variants[phase]:
+                own, reference = (
+                    parts.measured[phase] / parts.predicted[phase],
+                    base.measured[phase] / base.predicted[phase],
+                )
+                scales[phase] = own / reference
+        # What neither row nor switch explains: the rest of the wall time, over the same phases at the anchor.
+        rest = [phase for phase in parts.predicted if phase not in parts.measured and phase != Phase.WEIGHT_LOAD.value]
+        if rest and run.wall_s is not None and anchor.wall_s is not None:
+            left = (
+                run.wall_s - sum(parts.measured.values()) - (0.0 if Phase.WEIGHT_LOAD.value in parts.measured else load)
+            )
+            named = [phase for phase in rest if phase in base.measured]
+            others = [phase for phase in base.predicted if phase not in base.measured and phase in rest]
+            at_anchor = sum(base.measured[phase] for phase in named)
+            if others:
+                at_anchor += anchor.wall_s - sum(base.measured.values())
+            own = left / sum(parts.predicted[phase] for phase in rest)
+            reference = at_anchor / sum(base.predicted[phase] for phase in (*named, *others))
+            scales |= dict.fromkeys(rest, own / reference)
+        totals.append(math.log((run.wall_s or 0.0) / sum(parts.predicted.values())))
+        ordered: dict[str, float] = {
+            str(phase): _rounded(scales[phase.value]) for phase in Phase if phase.value in scales
+        }
+        if run.engine.version == _ANCHOR:
+            ordered = {}
+        effects.append(
+            VersionEffect(
+                version=run.engine.version or "",
+                generation=run.engine.resolve(run.model, run.hardware).generation,
+                scales=ordered,
+                source=f"{run.model.name} on {DONOR}",
+            )
+        )
+    steps = np.diff(totals)
+    return tuple(effects), float(np.sqrt(np.mean(steps**2)))
+
+
+class _Parts(NamedTuple):
+    """Phases of one run, measured and predicted."""
+
+    measured: Mapping[str, float]
+    predicted: Mapping[str, float]
+    variants: Mapping[str, str]
+
+
+def _parts(run: RunRecord, fit: HostFit, numbers: HostNumbers) -> _Parts:
+    inputs, keys, skipped = run_inputs(run, numbers)
+    predicted, variants = {}, {}
+    for term in TERMS.values():
+        sets = {variant: entry for (name, variant), entry in fit.sets.items() if name == term.name}
+        if not sets or Phase(term.name) in skipped:
+            continue
+        variant = next((key for key in keys if key in sets), "default")
+        predicted[term.name] = float(term.function(*(inputs[name] for name in term.inputs), **sets[variant].values))
+        variants[term.name] = variant
+    return _Parts({name: seconds for name, seconds in run.phases.items() if seconds > 0}, predicted, variants)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

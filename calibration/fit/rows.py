@@ -1,0 +1,274 @@
+"""The estimator: coefficients of one host from its runs, phase by phase, by robust non-negative least squares.
+
+Model of a measured phase: y = session × term(inputs; coefficients), with one factor a phase for every session (a data
+set measured on another day) and 1 for the main one. Terms are linear in their coefficients, so the design matrix is the
+term itself, called with unit vectors: there is no second copy of a formula here. Weights are the inverse of what a
+stamp resolves and of the scatter between repetitions, and residuals are damped by soft_l1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from calibration.runs.record import RunRecord
+from startup_model.engines.config import EngineConfig
+from startup_model.hardware import HardwareConfig
+from startup_model.inputs import HostNumbers, physical_inputs, skipped_phases, variant_keys
+from startup_model.models.config import ModelConfig
+from startup_model.phases import Phase
+from startup_model.profile import Profile
+from startup_model.sizes.memory import memory_budget
+from startup_model.sizes.weights import weight_sizes
+from startup_model.terms import TERMS, Term
+
+__all__ = [
+    "FittedSet",
+    "HostFit",
+    "Observation",
+    "Part",
+    "RunInputs",
+    "fit_host",
+    "observe",
+    "part_of",
+    "run_inputs",
+    "start_inputs",
+]
+
+Matrix = NDArray[np.float64]
+
+RELATIVE_SCATTER = 0.02
+"""Scatter of one phase between repeated starts, relative to its duration."""
+ABSOLUTE_SCATTER = 0.02
+"""The same in seconds, for short phases."""
+_ROUNDS = 60
+_FIXED_IN_FIT: Mapping[str, frozenset[str]] = {
+    "worker_spawn": frozenset({"seconds_per_worker", "collective_seconds"}),
+    "weight_load": frozenset({"seconds_per_file"}),
+}
+"""Coefficients that single-GPU runs cannot tell from the others; they stay 0 in the fit."""
+
+
+class Observation(NamedTuple):
+    """One measured phase of one run, with everything that its term needs."""
+
+    term: Term
+    variant: str
+    session: str
+    model: str
+    inputs: tuple[float, ...]
+    seconds: float
+    weight: float
+
+    def predicted(self, coefficients: Mapping[str, float]) -> float:
+        """The term with these coefficients."""
+        return float(self.term.function(*self.inputs, **coefficients))
+
+
+class FittedSet(NamedTuple):
+    """Coefficients of one term in one variant."""
+
+    values: Mapping[str, float]
+    std_errors: Mapping[str, float]
+    covariance: Matrix
+    observations: int
+
+
+class HostFit(NamedTuple):
+    """The coefficients of a host and the factors of its sessions."""
+
+    sets: Mapping[tuple[str, str], FittedSet]
+    """(term, variant) -> coefficients."""
+    sessions: Mapping[tuple[str, str], float]
+    """(term, session) -> factor relative to the main session."""
+
+
+Part = tuple[str, str, tuple[tuple[str, float], ...]]
+"""Term (set of coefficients), variant, and the factor of each coefficient."""
+
+
+class RunInputs(NamedTuple):
+    """What the terms of one run are called with."""
+
+    inputs: Mapping[str, float]
+    keys: tuple[str, ...]
+    skipped: frozenset[Phase]
+
+
+def run_inputs(run: RunRecord, host: HostNumbers) -> RunInputs:
+    """Physical inputs, variant keys and switched-off phases of a run."""
+    return start_inputs(run.model, run.hardware, run.engine, host)
+
+
+def start_inputs(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, host: HostNumbers) -> RunInputs:
+    """Physical inputs, variant keys and switched-off phases of a start."""
+    resolved = engine.resolve(model, hardware)
+    weights = weight_sizes(model, engine, hardware, resolved.dtype_bytes)
+    memory = memory_budget(model, hardware, engine, resolved, weights)
+    return RunInputs(
+        inputs=physical_inputs(model, hardware, engine, resolved, weights, memory, host),
+        keys=variant_keys(engine, resolved, model),
+        skipped=skipped_phases(resolved),
+    )
+
+
+def part_of(term: Term, prior: Profile, found: RunInputs, scale: float) -> Part:
+    """A term as a linear form in its coefficients: term(inputs; e_j) for each coefficient j, times the factor of the version.
+
+    Where reading and copying overlap, the shorter of the two counts only as far as it shows.
+    """
+    if not term.coefficients:
+        return term.set_name, "default", ()
+    variant = prior.variant(term.set_name, found.keys)
+    arguments = [found.inputs[name] for name in term.inputs]
+    zero = dict.fromkeys(term.coefficients, 0.0)
+    factors = {name: scale * float(term.function(*arguments, **(zero | {name: 1.0}))) for name in term.coefficients}
+    overlap = found.inputs["overlap"]
+    if term.name == "weight_load" and overlap and found.inputs["storage_bytes"]:
+        values = prior.values[term.set_name][variant]
+        shorter = min(("storage_ratio", "copy_ratio"), key=lambda name: factors[name] * values[name])
+        factors[shorter] *= 1.0 - overlap
+    return term.set_name, variant, tuple((name, factor) for name, factor in factors.items() if factor)
+
+
+def observe(run: RunRecord, host: HostNumbers, variants: Mapping[str, frozenset[str]]) -> list[Observation]:
+    """The measured phases of a run. ``variants``: term -> variants that get coefficients of their own beside
+    ``default``."""
+    inputs, keys, skipped = run_inputs(run, host)
+    measured = dict(run.phases)
+    if run.unattributed_s is not None:
+        measured.setdefault(Phase.UNATTRIBUTED.value, max(run.unattributed_s, 0.0))
+    observations = []
+    for name, seconds in measured.items():
+        if Phase(name) in skipped:
+            continue
+        term = TERMS[name]
+        own = variants.get(name, frozenset())
+        variant = next((key for key in keys if key in own), "default")
+        scatter = float(np.hypot(RELATIVE_SCATTER * seconds, ABSOLUTE_SCATTER))
+        resolution = run.stamp_resolution_s / np.sqrt(12.0 * run.repetitions)
+        weight = 1.0 / float(np.hypot(scatter, resolution))
+        arguments = tuple(inputs[argument] for argument in term.inputs)
+        observations.append(Observation(term, variant, run.dataset, run.model.name, arguments, seconds, weight))
+    return observations
+
+
+def fit_host(
+    observations: Sequence[Observation],
+    main_sessions: frozenset[str],
+    scaled: Mapping[str, frozenset[str]] | None = None,
+) -> HostFit:
+    """Coefficients for every (term, variant) that was observed, and the factors of the sessions.
+
+    ``scaled``: term -> variants that are one factor times the default set (too few runs for coefficients of their own).
+    A session's factor is fitted where it shares the default set with a main session, else it is 1. A coefficient that
+    the observations cannot tell from the others comes out as non-negative least squares leaves it.
+    """
+    scaled = scaled or {}
+    groups: dict[tuple[str, str], list[Observation]] = {}
+    for observation in observations:
+        groups.setdefault((observation.term.name, observation.variant), []).append(observation)
+    sets: dict[tuple[str, str], FittedSet] = {}
+    sessions: dict[tuple[str, str], float] = {}
+    # The default first: it gives the sessions the factors, and the scaled variants the set, that the others use.
+    for (term, variant), members in sorted(
+        groups.items(), key=lambda item: (item[0][0], item[0][1] != "default", item[0][1])
+    ):
+        factors = {o.session: sessions.get((term, o.session), 1.0) for o in members}
+        if variant in scaled.get(term, ()) and (term, "default") in sets:
+            sets[term, variant] = _scale_set(members, factors, sets[term, "default"])
+            continue
+        anchored = {o.session for o in members} & main_sessions
+        free = frozenset({o.session for o in members} - main_sessions if anchored else ())
+        sets[term, variant], fitted = _fit_set(members, factors, free)
+        sessions |= {(term, session): factor for session, factor in fitted.items()}
+    return HostFit(sets, sessions)
+
+
+def _scale_set(members: Sequence[Observation], factors: Mapping[str, float], default: FittedSet) -> FittedSet:
+    """The default set times one factor: the weighted mean of measured over predicted."""
+    predicted = np.array([factors[o.session] * o.predicted(default.values) for o in members])
+    seconds, weights = (np.array([getattr(o, name) for o in members]) for name in ("seconds", "weight"))
+    factor = float(np.sum(weights**2 * predicted * seconds) / np.sum(weights**2 * predicted**2))
+    return FittedSet(
+        values={name: value * factor for name, value in default.values.items()},
+        std_errors={name: error * factor for name, error in default.std_errors.items()},
+        covariance=default.covariance * factor**2,
+        observations=len(members),
+    )
+
+
+def _fit_set(
+    members: Sequence[Observation], factors: dict[str, float], free: frozenset[str]
+) -> tuple[FittedSet, dict[str, float]]:
+    """Alternate between coefficients (robust NNLS) and session factors (weighted means) until neither moves."""
+    term = members[0].term
+    fixed = _FIXED_IN_FIT.get(term.name, frozenset())
+    names = [name for name in term.coefficients if name not in fixed]
+    design = _design(term, members, names)
+    seconds = np.array([o.seconds for o in members])
+    weights = np.array([o.weight for o in members])
+    robust = np.ones_like(weights)
+    values = np.zeros(len(names))
+    for _ in range(_ROUNDS):
+        scale = np.array([factors[o.session] for o in members])
+        effective = weights * np.sqrt(robust)
+        before = values
+        values = _nnls(design * (scale * effective)[:, None], seconds * effective)
+        predicted = design @ values
+        for session in free:
+            mask = np.array([o.session == session for o in members])
+            w = effective[mask] ** 2
+            denominator = float(np.sum(w * predicted[mask] ** 2))
+            if denominator > 0:
+                factors[session] = float(np.sum(w * predicted[mask] * seconds[mask])) / denominator
+        scale = np.array([factors[o.session] for o in members])
+        residuals = (seconds - scale * predicted) * weights
+        robust = 1.0 / np.sqrt(1.0 + residuals**2)  # the derivative of soft_l1
+        if np.allclose(values, before, rtol=1e-12, atol=0.0):
+            break
+    covariance = _covariance(design * (scale * weights * np.sqrt(robust))[:, None], residuals * np.sqrt(robust), values)
+    errors = np.sqrt(np.diag(covariance))
+    return (
+        FittedSet(
+            values=dict(zip(names, map(float, values), strict=True)) | dict.fromkeys(fixed, 0.0),
+            std_errors=dict(zip(names, map(float, errors), strict=True)),
+            covariance=covariance,
+            observations=len(members),
+        ),
+        {session: factors[session] for session in free},
+    )
+
+
+def _design(term: Term, members: Sequence[Observation], names: Sequence[str]) -> Matrix:
+    """Columns of the linear model: the term called with one coefficient 1 and all others 0."""
+    inputs = [np.array(column, dtype=float) for column in zip(*(o.inputs for o in members), strict=True)]
+    columns = []
+    for name in names:
+        unit = dict.fromkeys(term.coefficients, 0.0) | {name: 1.0}
+        columns.append(np.broadcast_to(term.function(*inputs, **unit), (len(members),)))
+    return np.stack(columns, axis=1) if columns else np.zeros((len(members), 0))
+
+
+def _nnls(design: Matrix, target: Matrix) -> Matrix:
+    """Non-negative least squares on columns of equal size, so that bytes and layers weigh alike."""
+    size = np.sqrt(np.sum(design**2, axis=0))
+    size[size == 0] = 1.0
+    solution, _ = nnls(design / size, target)
+    return np.asarray(solution / size)
+
+
+def _covariance(design: Matrix, residuals: Matrix, values: Matrix) -> Matrix:
+    """Covariance of the coefficients that are not at their bound: s^2 (X'X)^-1; zero for the others."""
+    covariance = np.zeros((len(values), len(values)))
+    active = values > 0
+    freedom = len(residuals) - int(active.sum())
+    if active.any() and freedom > 0:
+        x = design[:, active]
+        variance = float(residuals @ residuals) / freedom
+        covariance[np.ix_(active, active)] = variance * np.linalg.pinv(x.T @ x)
+    return covariance

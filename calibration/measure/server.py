@@ -1,0 +1,413 @@
+"""A server under a supervisor: started without a shell, read as it prints, stopped for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, Self
+
+from calibration.measure.sockets import listens_below
+from calibration.measure.supervisor import KILL, KILLING_S, STOP, Orders, processes
+from startup_model.errors import ConfigError, one_line
+
+__all__ = ["LOOPBACK", "Server", "free_port", "is_free", "status_words"]
+
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_CHUNK = 2**16
+_STANDARD_STREAMS = 3
+_LARGEST_MARK = 2**60
+_SWEEPS = 40
+_EMPTY_SWEEPS = 3
+"""Looks that find nothing, after which nothing is taken to be left: what forks meanwhile can be missed by one."""
+_LAUNCH_S = 30.0
+"""Until the supervisor says that the server runs."""
+_AFTER_GRACE_S = KILLING_S + 5.0
+"""Seconds that killing may take after the grace."""
+_AFTER_REPORT_S = 2.0
+"""Seconds in which the supervisor ends once it has said that nothing is left."""
+_END_S = 10.0
+"""Seconds until a supervisor that has ended, or was killed, is seen to have done so."""
+_ATTEMPTS = 3
+LOOPBACK = "127.0.0.1"
+
+
+def free_port() -> int:
+    """A port on the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on a port of the loopback interface."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+class Server:
+    """A running server. Leaving the ``with`` block stops it and all that it has started; so does the end of this process, of whatever kind.
+
+    words: its command; environment: all its variables, None: those of this process; grace_s: seconds between SIGTERM and SIGKILL, five at most when this process has been
+    killed; temporary: a folder that this process is going to remove: should it be killed while the server runs, the folder is removed once no process of the server is left.
+    ``supervisor`` tells how all this comes about, and what is not covered.
+
+    Raises ConfigError when the program cannot be run, or ``temporary`` is no folder with an absolute path.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        grace_s: float = 10.0,
+        temporary: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if temporary is not None and not (Path(temporary).is_absolute() and Path(temporary).is_dir()):
+            raise ConfigError("temporary", str(temporary), "it is no folder with an absolute path", "make one")
+        self.grace_s = grace_s
+        self.exit_status: int | None = None
+        """Of the server's first process, negative for a signal; None while it runs."""
+        self.killed = 0
+        """Processes that were still there when it had ended, or the grace was over."""
+        self.interrupt: int | None = None
+        """The signal that came while the server was being stopped, where ``stop`` was asked to hold it; None: none came."""
+        self.pid, self.started = 0, time.monotonic()
+        self._lifeline = self._report = self._output = -1
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._let_go: Callable[[], object] = lambda: None
+        self._owner = os.getpid()
+        self._mark = _new_mark()
+        self._report_text = b""
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._was_told = False
+        """Whether the supervisor has said that nothing is left."""
+        self._kill_by = float("inf")
+        """When the supervisor is taken for hung."""
+        held = _HeldSignals(self._kill_now)
+        try:
+            with held:
+                self._launch(words, os.environ if environment is None else environment, temporary)
+                self._wait_for_launch(words[0])
+            held.deliver()
+        except BaseException:
+            self.stop()
+            held.deliver()
+            raise
+
+    def _launch(
+        self, words: Sequence[str], environment: Mapping[str, str], temporary: str | os.PathLike[str] | None
+    ) -> None:
+        """Start the supervisor."""
+        try:
+            with ExitStack() as theirs:
+                lifeline, self._lifeline = _pipe()
+                theirs.callback(_close, lifeline)
+                # Should nobody stop this server, because an exception has come between: it ends with this object.
+                self._let_go = weakref.finalize(self, _close, self._lifeline)
+                self._report, report = _pipe()
+                theirs.callback(_close, report)
+                self._output, output = _pipe()
+                theirs.callback(_close, output)
+                for descriptor in (self._report, self._output):
+                    os.set_blocking(descriptor, False)
+                orders = Orders(
+                    command=[os.fsencode(word).decode("latin-1") for word in words],
+                    profiler=self._owner,
+                    lifeline=lifeline,
+                    report=report,
+                    grace_s=self.grace_s,
+                    mark=self._mark,
+                    temporary=None if temporary is None else os.fspath(temporary),
+                )
+                self._supervisor = subprocess.Popen(  # noqa: S603
+                    [sys.executable, "-I", "-S", str(_SUPERVISOR)],
+                    stdin=theirs.enter_context(_sheet(json.dumps(orders._asdict()))), stdout=output, stderr=output,
+                    pass_fds=(lifeline, report), env=dict(environment), start_new_session=True,
+                )  # fmt: skip
+        except (OSError, ValueError) as error:
+            self._is_over = self._was_told = True
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(
+                "command", words[0], f"cannot be run ({reason})", "look at its variables and at the limits of this host"
+            ) from None
+
+    def _wait_for_launch(self, program: str) -> None:
+        end = time.monotonic() + _LAUNCH_S
+        while time.monotonic() < end and not self._is_over and not self.pid:
+            _readable([self._report], 0.1)
+            lines = self._told()
+            self._take(lines)
+            for reason in (line["error"] for line in lines if "error" in line):
+                self._was_told = True
+                raise ConfigError(
+                    "command", program, f"cannot be run ({one_line(str(reason), 200)})", "give the path of the server's program"
+                )  # fmt: skip
+        if not self.pid:
+            raise ConfigError(
+                "command", program, "its supervisor did not start", "check that this Python can start processes"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        # What has interrupted the block goes on to do so: a second Ctrl-C has done its work when the server is killed.
+        self.stop(hold_interrupt=error is not None and not isinstance(error, Exception | GeneratorExit))
+
+    def read(self, timeout_s: float) -> bytes | None:
+        """What was printed, b"" when nothing was within the time, None once everything was read and the server is gone, or has been stopped."""
+        was_over = self._is_over  # processes that outlive their supervisor may keep the pipe open
+        ready = _readable([self._output, self._report], timeout_s)
+        with self._lock:
+            if self._report in ready:
+                self._take(self._told())
+            if self._output in ready:
+                data = _read(self._output)
+                if data:
+                    return data
+                if data is not None:
+                    self._output = _close(self._output)
+            return None if was_over or (self._output < 0 and self._is_over) else b""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the first process of the server has ended."""
+        return self.exit_status is not None or self._is_over
+
+    def listens(self, port: int) -> bool | None:
+        """Whether it is this server that a connection to a port of the loopback interface reaches; None where that cannot be told, see ``listens_below``."""
+        return None if self._supervisor is None else listens_below(port, self._supervisor.pid)
+
+    def stop(self, *, hold_interrupt: bool = False) -> None:
+        """SIGTERM, SIGKILL after the grace, and no return before nothing is left, as far as a process can be killed. Harmless when it has been called before.
+
+        A signal that would raise an exception (Ctrl-C, or SIGTERM and SIGHUP where this process handles them) raises none in the middle: it ends the grace, and is delivered when
+        nothing is left. hold_interrupt: it is not delivered but kept in ``interrupt``, for ``signal.raise_signal`` once what was measured is safe.
+        """
+        held = _HeldSignals(self._kill_now)
+        came: BaseException | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                with held:
+                    self._end()
+                break
+            except BaseException as error:  # before signals were held
+                came = error
+                self._kill_now()
+        if came is not None:
+            raise came
+        if hold_interrupt:
+            self.interrupt = self.interrupt or held.number
+        else:
+            held.deliver()
+
+    def _end(self) -> None:
+        self._kill_by = min(self._kill_by, time.monotonic() + self.grace_s + _AFTER_GRACE_S)
+        is_own = os.getpid() == self._owner  # a process that this one has forked has no say in it
+        if is_own:
+            self._order(STOP)
+            while not self._is_over and time.monotonic() < self._kill_by:
+                self.read(0.05)
+        if is_own and self._supervisor is not None:
+            if not self._is_over:
+                self._supervisor.kill()  # it hangs
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._supervisor.wait(_END_S)
+            if not self._was_told:
+                self.killed, self._was_told = self.killed + _kill_marked(self._mark), True
+        with self._lock:
+            self._is_over = True
+            self._lifeline, self._output, self._report = -1, _close(self._output), _close(self._report)
+        self._let_go()
+
+    def _kill_now(self) -> None:
+        """Have the supervisor kill without further grace."""
+        self._order(KILL)
+        self._kill_by = min(self._kill_by, time.monotonic() + _AFTER_GRACE_S)
+
+    def _order(self, order: bytes) -> None:
+        if self._lifeline >= 0:
+            with contextlib.suppress(OSError):  # there is nobody left to hear it
+                os.write(self._lifeline, order)
+
+    def _take(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        for line in lines:
+            if "pid" in line:
+                self.pid, self.started = int(line["pid"]), float(line["started"])
+            if "exit" in line:
+                self.exit_status = int(line["exit"])
+            if "killed" in line:
+                self.killed, self._was_told = int(line["killed"]), True
+                self._kill_by = min(self._kill_by, time.monotonic() + _AFTER_REPORT_S)
+
+    def _told(self) -> list[dict[str, Any]]:
+        """What the supervisor has said by now."""
+        data = _read(self._report)
+        if data is None:
+            return []
+        if not data:
+            self._is_over = True
+            self._report = _close(self._report)
+        *lines, self._report_text = (self._report_text + data).split(b"\n")
+        return [json.loads(line) for line in lines if line]
+
+
+class _HeldSignals:
+    """Signals that would raise an exception wait until the block is left; each is told at once. They raise in the main thread alone: elsewhere nothing is held."""
+
+    def __init__(self, heard: Callable[[], None]) -> None:
+        self.number: int | None = None
+        """The first that came."""
+        self._heard = heard
+        self._handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                handler = signal.getsignal(number)
+                if callable(handler) and number not in self._handlers:
+                    self._handlers[number] = handler
+                    signal.signal(number, self._hold)
+
+    def __exit__(self, *_: object) -> None:
+        while self._handlers:
+            signal.signal(*self._handlers.popitem())
+
+    def _hold(self, number: int, _: FrameType | None) -> None:
+        self.number = self.number or number
+        self._heard()
+
+    def deliver(self) -> None:
+        """Do what the signal would have done."""
+        number, self.number = self.number, None
+        if number is not None:
+            signal.raise_signal(number)
+
+
+# --- pipes --------------------------------------------------------------------------------------------------------------
+
+
+def _pipe() -> tuple[int, int]:
+    """Reading and writing end of a pipe, clear of the standard streams: where those are closed, a pipe gets their numbers, and a child would overwrite it."""
+    import fcntl
+
+    ends = list(os.pipe())
+    try:
+        for place, end in enumerate(ends):
+            if end < _STANDARD_STREAMS:
+                ends[place] = fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _STANDARD_STREAMS)
+                os.close(end)
+    except OSError:
+        _close(*ends)
+        raise
+    reading, writing = ends
+    return reading, writing
+
+
+def _sheet(text: str) -> IO[bytes]:
+    """A file without a name that holds a text."""
+    in_memory = hasattr(os, "memfd_create")
+    sheet: IO[bytes] = os.fdopen(os.memfd_create("orders"), "w+b") if in_memory else tempfile.TemporaryFile()  # noqa: SIM115
+    sheet.write(text.encode())
+    sheet.seek(0)
+    return sheet
+
+
+def _readable(descriptors: Iterable[int], timeout_s: float) -> set[int]:
+    """Those of the pipes that have something to read, or have ended, within the time; at once where there is none."""
+    poll = select.poll()
+    waited_for = [descriptor for descriptor in descriptors if descriptor >= 0]
+    for descriptor in waited_for:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(timeout_s * 1e3)} if waited_for else set()
+
+
+def _read(descriptor: int) -> bytes | None:
+    """What a pipe holds, b"" at its end, None where there is nothing."""
+    try:
+        return os.read(descriptor, _CHUNK) if descriptor >= 0 else None
+    except BlockingIOError:
+        return None
+
+
+def _close(*descriptors: int) -> int:
+    for descriptor in descriptors:
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+    return -1
+
+
+# --- marks --------------------------------------------------------------------------------------------------------------
+
+
+def _new_mark() -> int:
+    """A limit on the time of realtime processes that no other process has; 0 where there is no such limit, or no room below the one that this process has."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
+    most = _LARGEST_MARK if hard == resource.RLIM_INFINITY else min(hard, _LARGEST_MARK)
+    return most - 1 - secrets.randbelow(most // 8) if most >= 8 else 0
+
+
+def _kill_marked(mark: int) -> int:
+    """Kill every process that wears the mark, wherever it hangs in the tree; how many there were."""
+    found: set[int] = set()
+    empty = 0
+    for _ in range(_SWEEPS if mark else 0):
+        present = set(_marked(mark))
+        empty = 0 if present else empty + 1
+        if empty == _EMPTY_SWEEPS:
+            break
+        found |= present
+        for pid in present:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05 if present else 0.005)
+    return len(found)
+
+
+def _marked(mark: int) -> Iterator[int]:
+    for pid, _, lives in processes():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if lives and _realtime_limit(Path("/proc", str(pid), "limits").read_bytes()) == mark:
+                yield pid
+
+
+def _realtime_limit(limits: bytes) -> int | None:
+    """The hard limit [us] in a table of limits; None: unlimited."""
+    for line in limits.splitlines():
+        if line.startswith(b"Max realtime timeout"):
+            hard = line.split()[-2]
+            return int(hard) if hard.isdigit() else None
+    return None
+
+
+def status_words(status: int | None) -> str:
+    """An exit status in words."""
+    if status is None:
+        return "without a status"
+    return f"by signal {-status}" if status < 0 else f"with status {status}"

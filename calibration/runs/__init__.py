@@ -1,0 +1,1 @@
+"""Runs that were measured: records, and the files that hold them."""

@@ -1,0 +1,1 @@
+"""Engines: a folder each, with all that start-up knows of it."""

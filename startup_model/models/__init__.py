@@ -1,0 +1,1 @@
+"""Models: from a config.json to layers and parameters."""

@@ -1,0 +1,446 @@
+"""The model: what a config.json says about it, in one shape for every family."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from startup_model.errors import ConfigError, InputFileError, StartupModelError, UnknownNameError
+from startup_model.files import read_json_object
+from startup_model.frozen import FrozenModel
+from startup_model.models.checkpoint import measure_checkpoint, measure_tokenizer
+from startup_model.models.families import GENERIC, Skeleton, find_family
+from startup_model.models.fields import Fields
+from startup_model.models.layers import (
+    Attention,
+    Count,
+    DenseFeedForward,
+    LatentAttention,
+    LayerGroup,
+    MixtureOfExperts,
+    split,
+)
+from startup_model.models.quantization import Quantization, read_quantization
+from startup_model.models.vision import count_vision
+
+__all__ = ["DTYPES", "ModelConfig", "Quantization", "catalogue_names"]
+
+_LARGEST_CONFIG = 16 * 2**20
+_MOST_LAYERS = 10_000
+
+DTYPES: Mapping[str, float] = {
+    "float64": 8,
+    "float32": 4,
+    "float": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "half": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int8": 1,
+}
+"""Bytes of one number, by the name of its type in PyTorch."""
+
+
+class ModelConfig(FrozenModel):
+    """A model to be served: its layers by kind, widths, vocabulary, number formats and files.
+
+    Build it with ``from_hf`` (a config.json, its folder, or its content as a dict), with ``from_catalogue`` (a name),
+    or from explicit numbers under the names that config.json uses: ``ModelConfig(num_hidden_layers=32,
+    hidden_size=4096, num_attention_heads=32, num_key_value_heads=8, intermediate_size=14336, vocab_size=128256)``.
+    Raises ConfigError for a field that is missing, impossible or unknown.
+    """
+
+    name: str = "model"
+    architecture: str = "generic decoder"
+    """The model class, as ``architectures`` of a config.json names it."""
+    hidden_size: Count
+    vocab_size: Count
+    layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
+    """Groups of equal layers; the order within the model is not kept."""
+    tie_word_embeddings: bool = False
+    embedding_width: Count | None = None
+    """Width of the embedding where it differs from ``hidden_size``."""
+    extra_parameters: dict[str, Annotated[int, Field(ge=0, le=10**15)]] = Field(default_factory=dict)
+    """Parameters outside the layers by kind (final norm, learned positions, vision tower), embedding and head aside."""
+    max_position_embeddings: Count = 2048
+    """Longest sequence that the model was made for, in tokens."""
+    dtype: str = "bfloat16"
+    """Type of the unquantised weights in the checkpoint."""
+    quantization: Quantization | None = None
+    tokenizer_bytes: Annotated[int, Field(ge=0, le=10**10)] | None = None
+    """Size of tokenizer.json in bytes; None: estimated from the vocabulary."""
+    checkpoint_bytes: Annotated[int, Field(gt=0, le=10**16)] | None = None
+    """Bytes of all tensors on disk, where a file says so; None: computed from the parameters."""
+    checkpoint_files: Count | None = None
+    """Files that hold the tensors; None: estimated from the bytes."""
+    assumptions: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """What had to be assumed in reading the config, in words."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_explicit_numbers(cls, data: Any) -> Any:
+        """Turn flat numbers (``num_hidden_layers`` ...) into layers; leave data that has layers as it is."""
+        if not isinstance(data, Mapping) or "layers" in data:
+            return data
+        flat = [name for name in data if name not in cls.model_fields]
+        known = _flat_names()
+        for name in flat:
+            if name not in known:
+                raise UnknownNameError(name, str(data[name]), []) if not known else _unknown_flat(name, data[name])
+        skeleton, _ = _build(Fields({name: value for name, value in data.items() if name in known}), GENERIC.build)
+        kept = {name: value for name, value in data.items() if name in cls.model_fields}
+        return kept | _skeleton_fields(skeleton)
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.dtype not in DTYPES:
+            raise UnknownNameError("dtype", self.dtype, DTYPES)
+        if self.num_hidden_layers > _MOST_LAYERS:
+            raise ConfigError(
+                "num_hidden_layers", self.num_hidden_layers, f"more than {_MOST_LAYERS}", "check the config.json"
+            )
+        if self.parameters > 10**15:
+            raise ConfigError(
+                "parameters", self.parameters, "more than 10^15 parameters", "check the sizes in the config.json"
+            )
+        return self
+
+    # --- builders ---
+
+    @classmethod
+    def from_hf(cls, source: str | Path | Mapping[str, Any], *, name: str | None = None) -> Self:
+        """From a Hugging Face config.json: its path, the folder that holds it, or its content.
+
+        A folder also gives what the config does not: the bytes of the checkpoint (safetensors headers, else index) and
+        of the tokenizer. Nested ``text_config`` sections are followed. An unknown architecture is read as a generic
+        decoder and named in ``assumptions``. Raises InputFileError for a file that is no config.json, ConfigError for a
+        field that cannot be.
+        """
+        if isinstance(source, Mapping):
+            return cls._from_mapping(source, name or str(source.get("_name_or_path") or "model"), {})
+        path = Path(source)
+        folder = path if path.is_dir() else path.parent
+        config = read_json_object(
+            path / "config.json" if path.is_dir() else path, _LARGEST_CONFIG, "a model's config.json"
+        )
+        found: dict[str, Any] = {}
+        checkpoint = measure_checkpoint(folder)
+        if checkpoint is not None:
+            found |= {"checkpoint_bytes": checkpoint.tensor_bytes, "checkpoint_files": checkpoint.files}
+        tokenizer_bytes = measure_tokenizer(folder)
+        if tokenizer_bytes is not None:
+            found["tokenizer_bytes"] = tokenizer_bytes
+        return cls._from_mapping(config, name or folder.resolve().name, found)
+
+    @classmethod
+    def from_hub(cls, repository: str, *, revision: str | None = None, endpoint: str | None = None) -> Self:
+        """From a hub: its config.json and the headers of its files, never its weights; needs the extra ``hub``.
+
+        Raises ConfigError when the extra is missing, InputFileError when the model cannot be read.
+        """
+        from startup_model.models.hub import read_hub
+
+        found = read_hub(repository, revision, endpoint)
+        facts = {name: value for name, value in found._asdict().items() if name != "config" and value is not None}
+        return cls._from_mapping(found.config, repository, facts)
+
+    @classmethod
+    def from_catalogue(cls, name: str) -> Self:
+        """A model of the built-in catalogue by its id, letter case aside, or by an alias.
+
+        Raises UnknownNameError with the nearest name when there is none.
+        """
+        model = _from_catalogue(name)
+        return model if cls is ModelConfig else cls.model_validate(model.model_dump())  # type: ignore[return-value]
+
+    @classmethod
+    def _from_mapping(cls, config: Mapping[str, Any], name: str, found: Mapping[str, Any]) -> Self:
+        language, assumptions = _language_section(config)
+        model_type = Fields(language.raw).text("model_type")
+        architectures = config.get("architectures")
+        architecture = str(architectures[0])[:200] if isinstance(architectures, list) and architectures else model_type
+        family = find_family(model_type)
+        if family is None:
+            family = GENERIC
+            label = architecture or model_type or "no architecture named"
+            assumptions.append(
+                f"architecture {label!r} is not in the table of families: read as a Llama-like decoder; check "
+                "parameters against the published total, or give explicit numbers"
+            )
+        skeleton, fields = _build(Fields(language.raw, family.defaults, language.path), family.build)
+        dtype, dtype_assumption = _dtype(Fields(config), fields)
+        assumptions += dtype_assumption
+        vision, vision_assumption = _vision_parameters(config, fields.integer("hidden_size"))
+        assumptions += vision_assumption
+        data = _skeleton_fields(skeleton)
+        if vision:
+            data["extra_parameters"] = data["extra_parameters"] | {"vision": vision}
+        raw_quantization = config.get("quantization_config") or language.raw.get("quantization_config")
+        return cls(
+            name=name[:200],
+            architecture=architecture or "generic decoder",
+            hidden_size=fields.integer("hidden_size"),
+            vocab_size=fields.integer("vocab_size"),
+            max_position_embeddings=fields.integer("max_position_embeddings", 2048),
+            dtype=dtype,
+            quantization=read_quantization(raw_quantization) if raw_quantization else None,
+            assumptions=tuple(assumptions),
+            **data,
+            **found,
+        )
+
+    # --- derived facts ---
+
+    @cached_property
+    def parameters_by_kind(self) -> Mapping[str, int]:
+        """Parameters by kind: embedding, attention, state_space, mlp, experts, shared_experts, router, norms, head,
+        vision."""
+        return self.rank_parameters()
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number of parameters, tied weights counted once."""
+        return sum(self.parameters_by_kind.values())
+
+    @cached_property
+    def idle_expert_parameters(self) -> int:
+        """Parameters of the experts that one token does not use."""
+        idle = 0
+        for group in self.layers:
+            moe = group.feed_forward
+            if isinstance(moe, MixtureOfExperts):
+                experts = moe.parameters(self.hidden_size)["experts"]
+                idle += group.count * (experts * (moe.num_experts - moe.num_experts_per_token) // moe.num_experts)
+        return idle
+
+    @cached_property
+    def active_parameters(self) -> int:
+        """Parameters that the forward pass of one token reads: idle experts, vision tower and embedding look-up
+        aside."""
+        table = 0 if self.tie_word_embeddings else self._embedding_parameters
+        looked_up = self.extra_parameters.get("embedding", 0) + self.extra_parameters.get("vision", 0)
+        return self.parameters - self.idle_expert_parameters - table - looked_up
+
+    def rank_parameters(self, tp: int = 1, ep: int = 1) -> Mapping[str, int]:
+        """Parameters by kind on one of ``tp`` tensor-parallel and ``ep`` expert-parallel ranks.
+
+        The vocabulary is padded to a multiple of 64 and cut when ``tp`` > 1.
+        """
+        counts: Counter[str] = Counter(self.extra_parameters)
+        for group in self.layers:
+            for kind, number in group.parameters(self.hidden_size, tp, ep).items():
+                counts[kind] += group.count * number
+        rows = self.vocab_size if tp == 1 else split(split(self.vocab_size, 64) * 64, tp)
+        counts["embedding"] += rows * (self.embedding_width or self.hidden_size)
+        if not self.tie_word_embeddings:
+            counts["head"] += rows * self.hidden_size
+        return +counts
+
+    @property
+    def _embedding_parameters(self) -> int:
+        return self.vocab_size * (self.embedding_width or self.hidden_size)
+
+    @cached_property
+    def structure(self) -> str:
+        """Digest of what the model is made of, its name and files aside: equal for tunings of one base."""
+        parts = (
+            self.hidden_size,
+            self.vocab_size,
+            self.tie_word_embeddings,
+            sorted(g.model_dump_json() for g in self.layers),
+        )
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    @cached_property
+    def num_hidden_layers(self) -> int:
+        """Number of decoder layers of all kinds."""
+        return sum(group.count for group in self.layers)
+
+    @cached_property
+    def layers_by_kind(self) -> Mapping[str, int]:
+        """Number of layers by kind, for instance ``{"attention+dense": 32}``."""
+        counts: Counter[str] = Counter()
+        for group in self.layers:
+            counts[group.kind] += group.count
+        return counts
+
+    @cached_property
+    def attention(self) -> Attention | LatentAttention | None:
+        """The attention of the largest group that has one; None for a model without attention."""
+        mixers = [(g.count, g.mixer) for g in self.layers if isinstance(g.mixer, Attention | LatentAttention)]
+        return max(mixers, key=lambda pair: pair[0])[1] if mixers else None
+
+    @cached_property
+    def moe(self) -> MixtureOfExperts | None:
+        """The experts of the first group that has some; None for a dense model."""
+        return next((g.feed_forward for g in self.layers if isinstance(g.feed_forward, MixtureOfExperts)), None)
+
+    @property
+    def intermediate_size(self) -> int | None:
+        """Width of the dense feed-forward part, or of one expert where every layer has experts."""
+        dense = next((g.feed_forward for g in self.layers if isinstance(g.feed_forward, DenseFeedForward)), None)
+        return dense.intermediate_size if dense else self.moe.intermediate_size if self.moe else None
+
+    @property
+    def num_attention_heads(self) -> int | None:
+        """Query heads; None for a model without attention."""
+        return self.attention.num_heads if self.attention else None
+
+    @property
+    def num_key_value_heads(self) -> int | None:
+        """Key-value heads (1 where latent attention keeps one copy); None for a model without attention."""
+        return self.attention.num_kv_heads if self.attention else None
+
+    @property
+    def head_dim(self) -> int | None:
+        """Width of a query head; None for a model without attention."""
+        return self.attention.head_dim if self.attention else None
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------
+
+
+def _flat_names() -> set[str]:
+    """Names of explicit numbers that a generic decoder understands."""
+    names = {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+             "vocab_size", "max_position_embeddings", "tie_word_embeddings", "attention_bias", "mlp_bias", "num_experts",
+             "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "shared_expert_intermediate_size",
+             "first_k_dense_replace", "moe_layer_freq", "sliding_window"}  # fmt: skip
+    return names | {"num_local_experts", "n_routed_experts"}
+
+
+def _unknown_flat(name: str, value: object) -> ConfigError:
+    known = _flat_names() | set(ModelConfig.model_fields)
+    error = UnknownNameError("field", name, known)
+    return ConfigError(name, value, "unknown field of ModelConfig", error.remedy)
+
+
+def _build(fields: Fields, build: Any) -> tuple[Skeleton, Fields]:
+    fields.integer("num_hidden_layers")
+    fields.integer("vocab_size")
+    return build(fields), fields
+
+
+def _skeleton_fields(skeleton: Skeleton) -> dict[str, Any]:
+    return {
+        "layers": skeleton.layers,
+        "tie_word_embeddings": skeleton.tied,
+        "extra_parameters": dict(skeleton.extra),
+        "embedding_width": skeleton.embedding_width,
+    }
+
+
+def _language_section(config: Mapping[str, Any]) -> tuple[Fields, list[str]]:
+    """The section that describes the language model: the top level, or a nested one of a multimodal config."""
+    top = Fields(config)
+    for name in ("text_config", "llm_config", "language_config", "thinker_config"):
+        section = top.section(name)
+        if section is None:
+            continue
+        if "num_hidden_layers" in config and "num_hidden_layers" not in section.raw:
+            continue
+        if name == "thinker_config":
+            return _language_section(section.raw)
+        # A multimodal config may keep some facts of the language model outside its section.
+        inherited = {key: config[key] for key in ("tie_word_embeddings", "torch_dtype", "dtype") if key in config}
+        return Fields(inherited | dict(section.raw), path=section.path), []
+    return top, []
+
+
+def _dtype(top: Fields, language: Fields) -> tuple[str, list[str]]:
+    name = top.text("torch_dtype") or language.text("torch_dtype")
+    if not name:
+        return "bfloat16", ["the config names no dtype: bfloat16 assumed"]
+    return name.removeprefix("torch."), []
+
+
+def _vision_parameters(config: Mapping[str, Any], language_hidden_size: int) -> tuple[int, list[str]]:
+    """Parameters of a vision tower and its projector, 0 when there is none, and what had to be assumed about them."""
+    vision = count_vision(config, language_hidden_size)
+    if vision.exact:
+        return vision.parameters, []
+    if not vision.parameters:
+        return 0, ["the vision tower is not counted: vision_config names neither its layers nor its width"]
+    return vision.parameters, [
+        f"the vision tower is estimated at {vision.parameters / 1e9:.2f} billion parameters from vision_config"
+    ]
+
+
+# --- catalogue ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _read_catalogue() -> Mapping[str, Mapping[str, Any]]:
+    """Id -> entry."""
+    text = files("startup_model").joinpath("data/models.json").read_text(encoding="utf-8")
+    entries: Mapping[str, Mapping[str, Any]] = json.loads(text)["models"]
+    return entries
+
+
+@lru_cache(maxsize=1)
+def _catalogue() -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Folded name or alias -> (id, entry)."""
+    entries = _read_catalogue()
+    table = {
+        alias.lower(): (alias if "/" in alias else identity, entry)
+        for identity, entry in entries.items()
+        for alias in entry.get("aliases", ())
+    }
+    return table | {identity.lower(): (identity, entry) for identity, entry in entries.items()}
+
+
+def catalogue_names() -> tuple[str, ...]:
+    """Ids of all models in the catalogue."""
+    entries = _read_catalogue()
+    return tuple(entries)
+
+
+_TUNINGS = ("-instruct", "-chat", "-it", "-base", "-pt", "-hf")
+"""Endings of ids that say how a model was tuned or packed, not how it is built."""
+
+
+def _same_model(full: str, wanted: str) -> bool:
+    """Whether two folded names mean the same structure: the organisation may be left out, the tuning may differ."""
+    if "/" not in wanted:
+        full = full.rsplit("/", 1)[-1]
+    return _untuned(full) == _untuned(wanted)
+
+
+def _untuned(name: str) -> str:
+    for ending in _TUNINGS:
+        name = name.removesuffix(ending)
+    return name
+
+
+@lru_cache(maxsize=512)
+def _from_catalogue(name: str) -> ModelConfig:
+    table = _catalogue()
+    key = name.strip().lower()
+    known = key in table
+    if not known:
+        key = next((full for full in table if _same_model(full, key)), key)
+    if key not in table:
+        raise UnknownNameError(
+            "model",
+            name,
+            catalogue_names(),
+            "Otherwise give its folder or config.json (no such file here), explicit numbers (num_hidden_layers, hidden_size, ...) or hub:ORG/NAME.",
+            aliases=[identity for identity, _ in table.values()],
+        )
+    identity, entry = table[key]
+    found = {
+        name: entry[name] for name in ("tokenizer_bytes", "checkpoint_bytes", "checkpoint_files") if entry.get(name)
+    }
+    try:
+        return ModelConfig._from_mapping(entry["config"], identity if known else name.strip(), found)
+    except StartupModelError as error:  # pragma: no cover - the catalogue is tested entry by entry
+        raise InputFileError(f"catalogue entry {identity}: {error}") from error
