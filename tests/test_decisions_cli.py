@@ -188,9 +188,9 @@ def test_the_command_says_what_is_served(run: Any) -> None:
 
 
 def test_the_help_names_every_format() -> None:
-    from startup_model.cli import decisions
+    from startup_model.cli import plan
 
-    help_text = decisions.FormatOption.__metadata__[0].help  # type: ignore[attr-defined]
+    help_text = plan.FormatOption.__metadata__[0].help  # type: ignore[attr-defined]
     assert set(FORMATS) | {"text"} == set(help_text.rstrip(".").replace(" or ", ", ").split(", "))
 
 

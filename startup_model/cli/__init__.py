@@ -50,14 +50,14 @@ def _root(
 
 def main() -> NoReturn:
     """Entry point: runs the command and turns errors of the library into one line and exit status 2."""
-    from startup_model.cli import decisions, predictions
+    from startup_model.cli import decisions, plan, predictions
 
     _open_closed_streams()
     Console.on_broken_pipe = _go_quiet  # type: ignore[method-assign, assignment]  # else a command that nobody reads ends with status 1, whatever it found
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
-    for commands in (predictions, decisions):
+    for commands in (predictions, decisions, plan):
         commands.register(app)
     for extension in entry_points(group="startup_model.commands"):
         extension.load()(app)
