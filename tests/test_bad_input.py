@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from command import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -380,20 +380,6 @@ def test_inputs_of_predict_of_other_kinds_are_refused(value: Any) -> None:
 # --- the command line ---------------------------------------------------------------------------------------------------
 
 
-def status_and_streams(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
-) -> tuple[Any, str, str]:
-    """Exit status, output and error output of ``startup-model`` with these arguments."""
-    pytest.importorskip("typer")
-    from startup_model import cli
-
-    monkeypatch.setattr(sys, "argv", ["startup-model", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    captured = capsys.readouterr()
-    return stopped.value.code, captured.out, captured.err
-
-
 MODEL = ("--model", "meta-llama/Llama-2-7b-hf")
 NODE = ("--hardware", "h100-sxm")
 
@@ -435,9 +421,9 @@ NODE = ("--hardware", "h100-sxm")
     ],
 )  # fmt: skip
 def test_bad_input_on_the_command_line_ends_with_status_2_and_one_line(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...],
 ) -> None:
-    status, out, err = status_and_streams(capsys, monkeypatch, "predict", *arguments)
+    status, out, err = run("predict", *arguments)
     assert status == 2
     assert out == ""
     assert err.startswith("startup-model: ")
@@ -446,12 +432,10 @@ def test_bad_input_on_the_command_line_ends_with_status_2_and_one_line(
     assert "Traceback" not in err
 
 
-def test_files_on_the_command_line_that_are_damaged_end_with_status_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_on_the_command_line_that_are_damaged_end_with_status_2(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     for content, message in CONTENTS.values():
         path.write_bytes(content)
         for option, other in (("--model", NODE), ("--hardware", MODEL), ("--profile", (*MODEL, *NODE))):
-            status, _, err = status_and_streams(capsys, monkeypatch, "predict", *other, option, str(path))
+            status, _, err = run("predict", *other, option, str(path))
             assert (status, err.count("\n")) == (2, 1), (content[:50], message)

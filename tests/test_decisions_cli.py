@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import command
 import pytest
 import yaml
 
@@ -24,18 +25,8 @@ LLAMA = ("--engine", "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4", "--st
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Exit status, output and error output of ``startup-model`` with these arguments."""
-    from startup_model import cli
-
-    def call(*arguments: str) -> tuple[Any, str, str]:
-        monkeypatch.setattr(sys, "argv", ["startup-model", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        captured = capsys.readouterr()
-        return stopped.value.code, captured.out, captured.err
-
-    return call
+def run() -> Any:
+    return command.run
 
 
 def test_sweep_as_table_json_and_csv(run: Any, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+SLOW = ("validation_report",)  # nested cross-validation
 
 
 def printed(notebook: Any) -> list[str]:
@@ -32,7 +33,10 @@ def test_there_are_four() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # those of the notebook machinery
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.speed] if path.stem in SLOW else [], id=path.stem) for path in NOTEBOOKS],
+)
 def test_runs_and_says_what_it_says(path: Path) -> None:
     saved = nbformat.read(path, as_version=4)
     fresh = nbformat.read(path, as_version=4)

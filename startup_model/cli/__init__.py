@@ -8,7 +8,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Annotated, NoReturn
 
@@ -48,22 +49,31 @@ def _root(
         raise typer.Exit
 
 
-def main() -> NoReturn:
-    """Entry point: runs the command and turns errors of the library into one line and exit status 2."""
+@cache
+def _commands() -> Callable[..., object]:
+    """All commands, those of other packages included; put together once."""
     from startup_model.cli import decisions, plan, predictions
 
+    for commands in (predictions, decisions, plan):
+        commands.register(app)
+    for extension in entry_points(group="startup_model.commands"):
+        extension.load()(app)
+    return typer.main.get_command(app)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Entry point: runs the command and turns errors of the library into one line and exit status 2.
+
+    arguments: those of this process where left out.
+    """
     _open_closed_streams()
     Console.on_broken_pipe = _go_quiet  # type: ignore[method-assign, assignment]  # else a command that nobody reads ends with status 1, whatever it found
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
-    for commands in (predictions, decisions, plan):
-        commands.register(app)
-    for extension in entry_points(group="startup_model.commands"):
-        extension.load()(app)
     code: object = 0
     try:
-        code = app(standalone_mode=False)
+        code = _commands()(arguments, prog_name="startup-model", standalone_mode=False)
         sys.stdout.flush()
     except StartupModelError as error:
         _fail(str(error), getattr(error, "__notes__", ()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ SERVING = (
     b"Running: 12 reqs, Waiting: 0 reqs, GPU KV cache usage: 45.2%, Prefix cache hit rate: 12.3%\n"
 ) + b'(APIServer pid=2) INFO:     10.1.2.3:37402 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n' * 5
 MEBIBYTE = 2**20
+STAMP = re.compile(rb"INFO (\d\d-\d\d \d\d:\d\d:\d\d) \[")
 
 
 def repeated(piece: bytes, size: int) -> Iterator[bytes]:
@@ -37,10 +39,12 @@ LOADS = {
 }
 
 
+@pytest.mark.parametrize("share", [0.0, pytest.param(1.0, marks=pytest.mark.speed)], ids=["a megabyte", "whole"])
 @pytest.mark.parametrize("name", LOADS)
-def test_speed_of_reading(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_speed_of_reading(name: str, share: float, capsys: pytest.CaptureFixture[str]) -> None:
     resource = pytest.importorskip("resource")
-    head, piece, size = LOADS[name]
+    head, piece, whole = LOADS[name]
+    size = int(share * whole)
     parser = StartupLogParser(events=False)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.process_time()
@@ -49,21 +53,30 @@ def test_speed_of_reading(name: str, capsys: pytest.CaptureFixture[str]) -> None
         parser.feed(chunk)
     starts = parser.finish()
     seconds = time.process_time() - begin
+    begin = time.process_time()
+    for chunk in repeated(piece, size):
+        chunk.splitlines()
+    split = time.process_time() - begin
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     with capsys.disabled():
-        print(f"\n{name}: {parser.bytes / seconds / 1e6:.0f} MB/s, {grown:.0f} MiB more, {len(starts)} start(s)")
+        print(
+            f"\n{name}: {seconds / split:.1f} times as long as splitting into lines, {grown:.0f} MiB more, {len(starts)} start(s)"
+        )
     assert grown < 256
 
 
-def test_speed_of_reading_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("count", [200, pytest.param(20_000, marks=pytest.mark.speed)])
+def test_speed_of_reading_line_by_line(count: int, capsys: pytest.CaptureFixture[str]) -> None:
     parser = StartupLogParser()
-    lines = (START + SERVING * 20_000).splitlines(keepends=True)
+    lines = (START + SERVING * count).splitlines(keepends=True)
     begin = time.process_time()
     for line in lines:
         parser.feed(line)
     seconds = time.process_time() - begin
+    begin = time.process_time()
+    for line in lines:
+        STAMP.search(line)
+    searched = time.process_time() - begin
     with capsys.disabled():
-        print(
-            f"\nserving, a line at a time: {parser.bytes / seconds / 1e6:.0f} MB/s, {seconds / len(lines) * 1e6:.0f} us a line"
-        )
+        print(f"\nserving, a line at a time: {seconds / searched:.1f} times as long as one regular expression on each")
     assert len(parser.finish()) == 1

@@ -1,0 +1,33 @@
+"""``startup-model`` called in this process: what it ends with, and what it prints."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from startup_model.cli import main
+
+
+class Done(NamedTuple):
+    status: Any
+    out: str
+    err: str
+
+
+def run(*arguments: object, stdin: bytes = b"") -> Done:
+    """Exit status, output and error output of ``startup-model`` with these arguments."""
+    streams = {
+        "stdin": io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"),
+        "stdout": io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True),
+        "stderr": io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True),
+    }
+    status: Any = 0
+    with patch.multiple(sys, **streams):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as stopped:
+            status = stopped.code
+    out, err = (streams[name].buffer.getvalue().decode() for name in ("stdout", "stderr"))  # type: ignore[attr-defined]
+    return Done(status, out, err)
