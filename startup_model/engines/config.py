@@ -7,7 +7,9 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from startup_model.engines.graphs import NO_CAPTURES, CaptureCount, CaptureRequest, count_captures
+from startup_model.engines import DEFAULT_ENGINE, all_engines, find
+from startup_model.engines.engine import CaptureCount, LoadFormat, Resolved
+from startup_model.engines.graphs import NO_CAPTURES, CaptureRequest, count_captures
 from startup_model.errors import ConfigError, UnknownNameError
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
@@ -16,39 +18,15 @@ from startup_model.models.layers import Attention, LatentAttention
 from startup_model.units import GIB, Bytes
 from startup_model.versions import Version, at_version, parse_version
 
-__all__ = [
-    "DEFAULT_VERSIONS",
-    "FIRST_V1",
-    "LOAD_FORMATS",
-    "QUANTIZATION_METHODS",
-    "EngineConfig",
-    "LoadFormat",
-    "ResolvedEngine",
-]
-
-EngineName = Literal["vllm", "sglang"]
 Degree = Annotated[int, Field(ge=1, le=100_000)]
 
 DEFAULT_VERSIONS: Mapping[str, str] = {"vllm": "0.10.1.1", "sglang": "0.5.4"}
-"""Version that is assumed where none is given: for vLLM that of the reference profiles."""
+"""Version that is assumed where none is given."""
 
 FIRST_V1: Version = (0, 8)
 """First vLLM release whose default engine core is V1."""
 LAST_V0: Version = (0, 10, 99)
 """Last vLLM release that still has the V0 core."""
-
-
-class LoadFormat(NamedTuple):
-    """How a load format reads a checkpoint."""
-
-    reads_weights: bool
-    """False: weights are made up on the device (dummy)."""
-    overlap: float
-    """Share of the shorter of reading and copying that is hidden behind the longer: 0 one after the other, 1 at the
-    same time."""
-    passes: float
-    """Passes over the bytes in host memory: 1 for a memory-mapped file; 2 where a pickle is rebuilt first (OPT-6.7B from .bin
-    files took 2.5 s where safetensors of the size take 1.6 s, arXiv 2606.07362)."""
 
 
 LOAD_FORMATS: Mapping[str, LoadFormat] = {
@@ -148,10 +126,11 @@ class EngineConfig(FrozenModel):
     Raises ConfigError for values that cannot be; ``from_command`` reads a pasted command line.
     """
 
-    engine: EngineName = "vllm"
+    engine: Annotated[str, Field(max_length=100)] = DEFAULT_ENGINE
+    """Name of an engine of the registry, see ``startup_model.engines``."""
     version: str | None = None
     """Release, such as ``"0.10.1.1"``; None: that of the profile in use."""
-    generation: Literal["v0", "v1"] | None = None
+    generation: Annotated[str, Field(max_length=100)] | None = None
     """Core of vLLM (``VLLM_USE_V1``); None: by version."""
     model: str | None = None
     """Model that a command line serves."""
@@ -205,8 +184,17 @@ class EngineConfig(FrozenModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.version is not None:
-            parse_version(self.version)
+        engine = find(self.engine)
+        if not engine.is_predicted:
+            known = ", ".join(sorted(other.name for other in all_engines().values() if other.is_predicted))
+            raise ConfigError("engine", self.engine, "its starts are only read from logs", f"predicted are {known}")
+        version = None if self.version is None else parse_version(self.version)
+        if self.generation is not None and engine.cores:
+            if self.generation not in engine.cores:
+                raise UnknownNameError("generation", self.generation, engine.cores)
+            if version is not None and version not in engine.cores[self.generation]:
+                problem = f"{self.engine} {self.version} has no such core"
+                raise ConfigError("generation", self.generation, problem, "leave it out")
         if self.load_format not in LOAD_FORMATS:
             raise UnknownNameError("load_format", self.load_format, LOAD_FORMATS)
         if self.quantization is not None and _method(self.quantization) not in QUANTIZATION_METHODS:
@@ -215,12 +203,6 @@ class EngineConfig(FrozenModel):
             raise UnknownNameError("dtype", self.dtype, [*DTYPES, "auto"])
         if self.kv_cache_dtype != "auto" and self.kv_cache_dtype not in _KV_DTYPES:
             raise UnknownNameError("kv_cache_dtype", self.kv_cache_dtype, [*_KV_DTYPES, "auto"])
-        if self.generation is not None and self.engine == "vllm" and self.version is not None:
-            version = parse_version(self.version)
-            if (self.generation == "v0" and version > LAST_V0) or (self.generation == "v1" and version < (0, 6)):
-                raise ConfigError(
-                    "generation", self.generation, f"vLLM {self.version} has no such core", "leave it out"
-                )
         return self
 
     @classmethod
@@ -312,10 +294,9 @@ class EngineConfig(FrozenModel):
             max_num_seqs=seqs,
             block_size=self.block_size or _default_block_size(request),
             swap_space=(4 * GIB if self.swap_space is None else self.swap_space) if generation == "v0" else 0.0,
-            chunked_prefill=chunked,
-            prefix_caching=self.prefix_caching if self.prefix_caching is not None else generation != "v0",
             compiles=compiles,
             captures=captures,
+            estimate_captures=_estimate_captures(generation, version, captures),
             load_format=LOAD_FORMATS[self.load_format],
         )
 
@@ -368,27 +349,7 @@ class _Request(NamedTuple):
     version: Version
 
 
-class ResolvedEngine(NamedTuple):
-    """The flags of one start with every default filled in; see the fields of the same name in EngineConfig."""
-
-    engine: str
-    version: Version
-    version_text: str
-    generation: str
-    """v0, v1 or sglang."""
-    dtype_bytes: float
-    kv_cache_dtype_bytes: float
-    gpu_memory_utilization: float
-    max_model_len: int
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    block_size: int
-    swap_space: float
-    chunked_prefill: bool
-    prefix_caching: bool
-    compiles: bool
-    captures: CaptureCount
-    load_format: LoadFormat
+ResolvedEngine = Resolved
 
 
 # --- checks -------------------------------------------------------------------------------------------------------------
@@ -412,6 +373,14 @@ def _check_degrees(engine: EngineConfig, model: ModelConfig, hardware: HardwareC
             f"more ranks than accelerators, {hardware.nodes} node(s) x {hardware.gpus} of {hardware.name}",
             f"lower the degrees or give gpus={-(-ranks // hardware.nodes)}",
         )
+
+
+def _estimate_captures(generation: str, version: Version, captures: CaptureCount) -> int:
+    """Graphs that are captured once more to measure their memory: two of each mode from vLLM 0.18 on, the whole piecewise set and two full ones from 0.29 on."""
+    if generation != "v1" or version < (0, 18) or captures.total == 0:
+        return 0
+    piecewise = captures.total - captures.full
+    return min(2, captures.full) + (piecewise if version >= (0, 29) else min(2, piecewise))
 
 
 # --- defaults by version ------------------------------------------------------------------------------------------------

@@ -10,24 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from startup_model.engines.engine import CaptureCount
 from startup_model.units import GIB
 from startup_model.versions import Version, at_version
 
-__all__ = ["NO_CAPTURES", "CaptureCount", "CaptureRequest", "count_captures"]
-
-
-class CaptureCount(NamedTuple):
-    """Graphs captured at start-up."""
-
-    total: int
-    """Graphs of all modes together."""
-    full: int
-    """Of these, graphs of whole decode steps; the others are piecewise."""
-    sizes: tuple[int, ...]
-    """Batch sizes of the main list."""
-
-
-NO_CAPTURES = CaptureCount(0, 0, ())
+NO_CAPTURES = CaptureCount()
 
 
 class CaptureRequest(NamedTuple):

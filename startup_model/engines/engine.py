@@ -1,0 +1,125 @@
+"""What an engine declares: how it is started, what its versions make of flags, in which order it passes through a start.
+
+An engine is one folder beside this file (or one installed package with an entry point) that defines ``ENGINE``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from startup_model.versions import Version
+
+if TYPE_CHECKING:
+    from startup_model.engines.config import EngineConfig
+    from startup_model.hardware import HardwareConfig
+    from startup_model.models.config import ModelConfig
+
+FIRST: Version = ()
+NEVER: Version = (10**9,)
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class LoadFormat(NamedTuple):
+    """How a load format reads a checkpoint."""
+
+    reads_weights: bool = True
+    """False: weights are made up on the device (dummy)."""
+    overlap: float = 0.0
+    """Share of the shorter of reading and copying that is hidden behind the longer: 0 one after the other, 1 at the same time."""
+    passes: float = 1.0
+    """Passes over the bytes in host memory: 1 for a memory-mapped file; 2 where a pickle is rebuilt first (OPT-6.7B from .bin
+    files took 2.5 s where safetensors of the size take 1.6 s, arXiv 2606.07362)."""
+
+
+class CaptureCount(NamedTuple):
+    """Graphs captured at start-up."""
+
+    total: int = 0
+    """Graphs of all modes together."""
+    full: int = 0
+    """Of these, graphs of whole decode steps; the others are piecewise."""
+    sizes: tuple[int, ...] = ()
+    """Batch sizes of the main list."""
+
+
+class Resolved(NamedTuple):
+    """The flags of one start with every default filled in, and what its version does; see the fields of the same name in EngineConfig."""
+
+    engine: str
+    version: Version
+    version_text: str
+    generation: str
+    """The core that runs; the engine's own name where it has one only."""
+    dtype_bytes: float
+    kv_cache_dtype_bytes: float
+    gpu_memory_utilization: float
+    max_model_len: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    block_size: int
+    load_format: LoadFormat
+    swap_space: float = 0.0
+    compiles: bool = False
+    captures: CaptureCount = CaptureCount()
+    estimate_captures: int = 0
+    """Graphs that are captured once more to measure their memory."""
+
+
+class Order(NamedTuple):
+    """What differs from the order of the phases in ``startup_model.phases``. All names are those of phases."""
+
+    left_out: frozenset[str] = frozenset()
+    """Phases that this engine does not pass through."""
+    moved: Mapping[str, str] = NOTHING
+    """Phase -> the phase that it comes directly after."""
+    after: Mapping[str, tuple[str, ...]] = NOTHING
+    """Phase -> the phases that it waits for, where that is not just the one before it: what stands between runs at the same time."""
+
+
+class Span(NamedTuple):
+    """The versions that have something."""
+
+    since: Version = FIRST
+    """First version that has it."""
+    before: Version = NEVER
+    """First version that has it no more."""
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, tuple) and self.since <= version < self.before
+
+
+class Engine(NamedTuple):
+    """All that is known of one engine. Fields that a room does not need of an engine stay at their neutral default."""
+
+    name: str
+    """As users write it, such as ``vllm``; its folder has the same name, with ``_`` for ``.`` and ``-``."""
+    package: str | None = None
+    """The Python package (``__name__``) in which its data files lie."""
+    default_version: str | None = None
+    """Version that is assumed where none is given; None: starts are read from its logs, but not predicted."""
+    cores: Mapping[str, Span] = NOTHING
+    """Cores that EngineConfig.generation may name -> the versions that have them. Empty: there is one, of the engine's name."""
+    resolve: Callable[[EngineConfig, ModelConfig, HardwareConfig, Version], Resolved] | None = None
+    """Every flag with a value: the one given, else what the version derives for this model on this node."""
+    order: Callable[[Resolved], Order] = lambda _: Order()
+    """What differs from the order of the phases for such a start."""
+    packages: tuple[str, ...] = ()
+    """Distributions whose versions a record of a run names."""
+
+    @property
+    def is_predicted(self) -> bool:
+        """False when starts are only read from its logs."""
+        return self.default_version is not None
+
+    def text(self, name: str) -> str:
+        """The content of a data file in the folder of the engine."""
+        return _text(self.package or "", name)
+
+
+@lru_cache(maxsize=64)
+def _text(package: str, name: str) -> str:
+    return files(package).joinpath(name).read_text(encoding="utf-8")
