@@ -19,6 +19,8 @@ from startup_model.errors import StartupModelError
 try:
     import typer
     from rich.console import Console
+
+    from startup_model.cli.terminal import echo, flush_or_drop, go_quiet
 except ModuleNotFoundError as error:  # pragma: no cover - depends on the installation
     sys.stderr.write(
         f"startup-model: {error.name} is missing; install the command line with pip install 'startup-model[cli]'\n"
@@ -41,11 +43,8 @@ def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
 ) -> None:
-    if version:
-        typer.echo(__version__)
-        raise typer.Exit
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    if version or context.invoked_subcommand is None:
+        echo(__version__ if version else context.get_help())
         raise typer.Exit
 
 
@@ -67,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     arguments: those of this process where left out.
     """
     _open_closed_streams()
-    Console.on_broken_pipe = _go_quiet  # type: ignore[method-assign, assignment]  # else a command that nobody reads ends with status 1, whatever it found
+    Console.on_broken_pipe = go_quiet  # type: ignore[method-assign, assignment]  # else a command that nobody reads ends with status 1, whatever it found
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
@@ -92,22 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if not hasattr(error, "format_message"):
             raise
         _fail(_parser_message(error.format_message()))  # an error of the option parser
-    _flush_or_drop()
+    flush_or_drop()
     raise SystemExit(code or 0)
-
-
-def _go_quiet(console: Console) -> None:
-    """What a console does when nobody reads on: it prints no more, and the command goes on to its own exit status."""
-    console.quiet = True
-    _flush_or_drop()
-
-
-def _flush_or_drop() -> None:
-    """Print what is left, or put the null device in the place of an output that nobody reads."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_closed_streams() -> None:
@@ -133,5 +118,6 @@ def _parser_message(message: str) -> str:
 
 
 def _fail(message: str, notes: Sequence[str] = ()) -> NoReturn:
-    sys.stderr.write("".join(f"{line}\n" for line in (f"startup-model: {' '.join(message.split())}", *notes)))
+    for line in (f"startup-model: {' '.join(message.split())}", *notes):
+        echo(line, err=True)
     raise SystemExit(2)

@@ -12,53 +12,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from startup_model.cli.options import (
-    CompileCacheOption,
-    EngineOption,
-    GpusOption,
-    HardwareOption,
-    IncludeOption,
-    JsonOption,
-    ModelOption,
-    NodesOption,
-    PageCacheOption,
-    ProfileOption,
-    Request,
-    StorageOption,
-    VersionOption,
-    block_of,
-    console_of,
-    engine_and_node,
-    print_json,
-    start_of,
-)
-from startup_model.errors import MISSING, ConfigError
+from startup_model.cli.options import INTERVAL, JsonOption, PlotOption, StartOptions, with_options
+from startup_model.cli.terminal import block_of, console_of, echo, print_json, table_of
+from startup_model.errors import conflict, duplicate, missing, out_of_range, too_many, wrong_type
 
 if TYPE_CHECKING:
     from startup_model.comparison import Sensitivity
     from startup_model.grid.result import Sweep
 
-__all__ = ["register"]
-
 _BAR_WIDTH = 12
-_LARGEST_RANGE = 1_000_000
-_LARGEST_PRINTED_GRID = 200_000
-"""Points that are written out one by one, as JSON or CSV."""
+_MAX_RANGE = 1_000_000
+_MAX_PRINTED_POINTS = 200_000  # written out one by one, as JSON or CSV
 
 AxisOption = Annotated[
     list[str] | None,
-    typer.Option("--axis", help="NAME=VALUE,VALUE ... or NAME=LOW..HIGH:COUNT; several of one name are put together."),
+    typer.Option(help="NAME=VALUE,VALUE ... or NAME=LOW..HIGH:COUNT; several of one name are put together."),
 ]
-TopOption = Annotated[int, typer.Option("--top", min=1, help="Lines of the table, the fastest first.")]
+TopOption = Annotated[int, typer.Option(min=1, help="Lines of the table, the fastest first.")]
 CsvOption = Annotated[Path | None, typer.Option("--csv", help="File to write all points to.")]
-PlotOption = Annotated[Path | None, typer.Option("--plot", help="Picture to write (PNG, SVG or PDF).")]
+FanOption = Annotated[
+    bool, typer.Option("--fan", help="Draw how far a start may be off along the one axis, instead of lines.")
+]
 ChangeOption = Annotated[
     list[str] | None,
-    typer.Option("--change", help="NAME=VALUE of one start beside the base; several with ; between them."),
+    typer.Option(help="NAME=VALUE of one start beside the base; several with ; between them."),
 ]
-StepOption = Annotated[float, typer.Option("--step", help="Relative change of each number; 0.1 is 10 %.")]
+StepOption = Annotated[float, typer.Option(help="Relative change of each number; 0.1 is 10 %.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -68,82 +48,54 @@ def register(app: typer.Typer) -> None:
     app.command("sensitivity")(sensitivity_command)
 
 
+@with_options(*INTERVAL)
 def sweep_command(
-    hardware: HardwareOption,
+    start: StartOptions,
     axis: AxisOption = None,
-    model: ModelOption = None,
-    engine: EngineOption = None,
-    profile: ProfileOption = None,
-    gpus: GpusOption = None,
-    nodes: NodesOption = None,
-    page_cache: PageCacheOption = None,
-    compile_cache: CompileCacheOption = None,
-    storage: StorageOption = None,
-    engine_version: VersionOption = None,
-    include: IncludeOption = None,
     top: TopOption = 20,
     csv_file: CsvOption = None,
     plot: PlotOption = None,
+    fan: FanOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Seconds over a grid: any field of model, hardware and engine as an axis."""
     from startup_model.grid.sweep import sweep
 
     axes = _axes(axis or ())
-    request = Request(hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version)
-    config, node = engine_and_node(request, grow=False)
-    served = model or config.model or next(iter(axes.get("model", ())), None)
+    engine, node = start.engine_and_node(grow=False)
+    served = start.model or engine.model or next(iter(axes.get("model", ())), None)
     if served is None:
-        raise ConfigError(
-            "--model", MISSING, "missing", "give it, an --engine command that names one, or --axis model=..."
-        )
-    found = sweep(served, node, config, axes, profile=profile, include=include or ())
-    if csv_file is not None or as_json:
-        _check_printed(found)
+        remedy = "give it, an --engine command that names one, or --axis model=..."
+        raise missing("--model", "no model is named", remedy)
+    if fan and plot is None:
+        raise missing("--plot", "--fan is a picture", "give the file to write it to")
+    found = sweep(served, node, engine, axes, profile=start.profile, include=start.include or ())
+    if (csv_file is not None or as_json) and found.size > _MAX_PRINTED_POINTS:
+        remedy = "take fewer values, or the Python function: points are written one by one"
+        raise too_many("points of --axis", found.size, _MAX_PRINTED_POINTS, remedy)
     if csv_file is not None:
         _write_csv(csv_file, found)
     if plot is not None:
-        _write_plot(plot, "sweep_lines", found)
+        _write_plot(plot, "interval_fan" if fan else "sweep_lines", found)
     if as_json:
         print_json({"axes": {name: list(labels) for name, labels in found.axes.items()}, "points": list(found.rows())})
         return
-    console = console_of()
-    console.print(_sweep_table(found, top))
+    console_of().print(_sweep_table(found, top))
     for word, points in {**found.reasons, **found.warnings}.items():
-        console.print(f"note: {points} of {found.size} points: {word}", soft_wrap=True)
+        echo(f"note: {points} of {found.size} points: {word}")
 
 
-def what_if_command(
-    hardware: HardwareOption,
-    change: ChangeOption = None,
-    model: ModelOption = None,
-    engine: EngineOption = None,
-    profile: ProfileOption = None,
-    gpus: GpusOption = None,
-    nodes: NodesOption = None,
-    page_cache: PageCacheOption = None,
-    compile_cache: CompileCacheOption = None,
-    storage: StorageOption = None,
-    engine_version: VersionOption = None,
-    include: IncludeOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@with_options(*INTERVAL)
+def what_if_command(start: StartOptions, change: ChangeOption = None, as_json: JsonOption = False) -> None:
     """The same start with something changed, side by side, phase by phase."""
     from startup_model.comparison import what_if
 
-    request = Request(
-        hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version,
-        include=tuple(include or ()),
-    )  # fmt: skip
     changes = {text.strip(): _changes(text) for text in change or ()}
-    found = what_if(start_of(request, grow=False), changes, include=request.include)
+    found = what_if(start.start(grow=False), changes, include=start.include or ())
     if as_json:
         print_json(found.to_dict())
         return
-    table = Table(title=Text(str(found.predictions["base"])), title_justify="left")
-    table.add_column("phase", no_wrap=True)
-    for label in found.predictions:
-        table.add_column(Text(label), justify="right", overflow="fold")
+    table = table_of(str(found.predictions["base"]), "|phase", *(f"~{label}" for label in found.predictions))
     for phase, row in found.phases.items():
         table.add_row(phase, *(f"{row[label]:.2f}" for label in found.predictions))
     table.add_section()
@@ -153,30 +105,14 @@ def what_if_command(
     console_of().print(table)
 
 
+@with_options(*INTERVAL)
 def sensitivity_command(
-    hardware: HardwareOption,
-    model: ModelOption = None,
-    engine: EngineOption = None,
-    profile: ProfileOption = None,
-    gpus: GpusOption = None,
-    nodes: NodesOption = None,
-    page_cache: PageCacheOption = None,
-    compile_cache: CompileCacheOption = None,
-    storage: StorageOption = None,
-    engine_version: VersionOption = None,
-    include: IncludeOption = None,
-    step: StepOption = 0.1,
-    plot: PlotOption = None,
-    as_json: JsonOption = False,
+    start: StartOptions, step: StepOption = 0.1, plot: PlotOption = None, as_json: JsonOption = False
 ) -> None:
     """What each number of the node and each flag is worth: what should the money go to?"""
     from startup_model.comparison import sensitivity
 
-    request = Request(
-        hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version,
-        include=tuple(include or ()),
-    )  # fmt: skip
-    found = sensitivity(start_of(request, grow=False), step=step, include=request.include)
+    found = sensitivity(start.start(grow=False), step=step, include=start.include or ())
     if plot is not None:
         _write_plot(plot, "tornado", found)
     if as_json:
@@ -186,23 +122,26 @@ def sensitivity_command(
     console.print(_gain_table(found, block_of(console)))
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------
-
-
 def _axes(texts: Sequence[str]) -> dict[str, Any]:
     """Axes as they are typed. Raises ConfigError."""
     axes: dict[str, Any] = {}
     for text in texts:
-        name, given, values = text.partition("=")
-        if not given or not values.strip():
-            raise ConfigError("--axis", text, "it should be NAME=VALUE,VALUE", "such as engine.tp=1,2,4")
-        found = _range(name.strip(), values)
+        name, values = _split("--axis", text, "NAME=VALUE,VALUE", "such as engine.tp=1,2,4")
+        found = _range(name, values)
         read = [_value(value) for value in values.split(",") if value.strip()] if found is None else found
-        before = axes.get(name.strip())
+        before = axes.get(name)
         if before is not None and not (isinstance(before, list) and isinstance(read, list)):
-            raise ConfigError("--axis", text, "a range cannot be joined with other values", "give one of them")
-        axes[name.strip()] = read if before is None else before + read
+            raise conflict("--axis", text, f"the other values of {name}: a range cannot be joined", "give one of them")
+        axes[name] = read if before is None else before + read
     return axes
+
+
+def _split(option: str, text: str, expected: str, example: str) -> tuple[str, str]:
+    """What stands before and after ``=``. Raises ConfigError."""
+    name, _, value = text.partition("=")
+    if not value.strip():
+        raise wrong_type(option, text, expected, example)
+    return name.strip(), value
 
 
 def _range(name: str, text: str) -> Any:
@@ -218,15 +157,15 @@ def _range(name: str, text: str) -> Any:
     high, colon, count = (part.strip() for part in rest.rpartition(":"))
     if not dots:
         return None
-    if not colon or not count.isdecimal() or not 2 <= int(count) <= _LARGEST_RANGE:
-        problem = f"a range needs a number of values, from 2 to {_LARGEST_RANGE:,}"
-        raise ConfigError("--axis", text, problem, f"such as {name}={low}..{rest}:20")
+    if not colon or not count.isdecimal() or not 2 <= int(count) <= _MAX_RANGE:
+        expected = f"LOW..HIGH:COUNT with a count from 2 to {_MAX_RANGE:,}"
+        raise wrong_type("--axis", text, expected, f"such as {name}={low}..{rest}:20")
     units = [end.lstrip("0123456789.eE+-_") for end in (low, high)]
     unit = max(units, key=len)
     first, last = (_quantity(end if own else f"{end}{unit}") for end, own in zip((low, high), units, strict=True))
     if not first < last or (unit and first <= 0):
-        problem = "a range goes from a smaller to a larger quantity, above 0 where it has a unit"
-        raise ConfigError("--axis", text, problem, "turn it round")
+        bounds = "from a smaller to a larger quantity, above 0 where it has a unit"
+        raise out_of_range("--axis", text, bounds, "swap them")
     values = np.geomspace(first, last, int(count)) if unit else np.linspace(first, last, int(count))
     is_real = name in NUMBERS and not name.endswith("concurrent_starts")
     if is_real or unit or not (low.isdecimal() and high.isdecimal()):
@@ -246,7 +185,7 @@ def _quantity(text: str) -> float:
             continue
         if math.isfinite(value):
             return value
-    raise ConfigError("--axis", text, "it is no quantity", "such as 0.5 GB/s")
+    raise wrong_type("--axis", text, "a quantity", "such as 0.5 GB/s")
 
 
 def _value(text: str) -> Any:
@@ -262,16 +201,11 @@ def _changes(text: str) -> dict[str, Any]:
     """``NAME=VALUE; NAME=VALUE`` as changes. Raises ConfigError."""
     changes = {}
     for part in text.split(";"):
-        name, given, value = part.partition("=")
-        if not given or not value.strip():
-            raise ConfigError("--change", text, "it should be NAME=VALUE", "such as engine.enforce_eager=true")
-        if name.strip() in changes:
-            raise ConfigError("--change", text, f"{name.strip()} is changed twice", "drop one of them")
-        changes[name.strip()] = _value(value)
+        name, value = _split("--change", part, "NAME=VALUE", "such as engine.enforce_eager=true")
+        if name in changes:
+            raise duplicate(f"--change {name}", text, "give it once")
+        changes[name] = _value(value)
     return changes
-
-
-# --- output -------------------------------------------------------------------------------------------------------------
 
 
 def _sweep_table(found: Sweep, top: int) -> Table:
@@ -285,46 +219,30 @@ def _sweep_table(found: Sweep, top: int) -> Table:
     shown = [np.unravel_index(int(i), found.shape) for i in order]
     slowest = any(found.slowest_s[place] != found.total_s[place] for place in shown)
     title = f"{found.size} starts, {possible} of them possible" + (f"; the {top} fastest" if possible > top else "")
-    table = Table(title=Text(title), title_justify="left")
-    for name in found.axes:
-        table.add_column(Text(name.rsplit(".", 1)[-1]), overflow="fold")
-    for heading in ("seconds", "cold") if slowest else ("seconds",):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("mostly", no_wrap=True)
+    axes = [name.rsplit(".", 1)[-1] for name in found.axes]
+    table = table_of(title, *axes, ">seconds", *([">cold"] if slowest else []), "|mostly")
     for place in shown:
         labels = [labels[i] for labels, i in zip(found.axes.values(), place, strict=True)]
-        texts = [Text(shown_number(name, label)) for name, label in zip(found.axes, labels, strict=True)]
+        texts = [shown_number(name, label) for name, label in zip(found.axes, labels, strict=True)]
         mark = "~" if found.extrapolated[place] else ""
         cold = [f"{found.slowest_s[place]:.1f}"] if slowest else []
         table.add_row(*texts, f"{mark}{found.total_s[place]:.1f}", *cold, str(found.bottleneck[place]))
     words = ["cold: with caches of unknown state taken as cold"] if slowest else []
     words += ["~ outside the profile's runs"] if any(found.extrapolated[place] for place in shown) else []
     table.caption = "; ".join(words)
-    table.caption_justify = "left"
     return table
 
 
 def _gain_table(found: Sensitivity, block: str) -> Table:
-    table = Table(title=Text(str(found.base)), title_justify="left")
-    table.add_column("change", no_wrap=True)
-    table.add_column("from", overflow="fold")
-    table.add_column("to", overflow="fold")
-    table.add_column("seconds", justify="right", no_wrap=True)
-    table.add_column("relative", width=_BAR_WIDTH, no_wrap=True)
+    caption = f"numbers better by {found.step:.0%}, flags as another setting; negative: the start becomes shorter"
+    table = table_of(str(found.base), "|change", "from", "to", ">seconds", "|relative", caption=caption)
+    table.columns[-1].width = _BAR_WIDTH
     largest = max((abs(gain.saved_s) for gain in found.gains), default=1.0)
     for gain in found.gains:
         bar = block * max(1, round(_BAR_WIDTH * abs(gain.saved_s) / largest))
         new = gain.new if gain.fits else f"{gain.new} (does not start)"
-        table.add_row(gain.name.partition(".")[2], Text(gain.old), Text(new), f"{-gain.saved_s:+.2f}", bar)
-    table.caption = f"numbers better by {found.step:.0%}, flags as another setting; negative: the start becomes shorter"
-    table.caption_justify = "left"
+        table.add_row(gain.name.partition(".")[2], gain.old, new, f"{-gain.saved_s:+.2f}", bar)
     return table
-
-
-def _check_printed(found: Sweep) -> None:
-    if found.size > _LARGEST_PRINTED_GRID:
-        problem = f"{found.size} points are too many to be written one by one, more than {_LARGEST_PRINTED_GRID}"
-        raise ConfigError("--axis", MISSING, problem, "take fewer values, or the Python function")
 
 
 def _write_csv(path: Path, found: Sweep) -> None:

@@ -1,15 +1,15 @@
-"""Options that commands share, what they ask for, and how answers are printed."""
+"""The options that say what start is asked about, declared once, and how a command takes them."""
 
 from __future__ import annotations
 
-import json
-import sys
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
-from rich.console import Console
 
-from startup_model.errors import ConfigError
+from startup_model.errors import missing
 from startup_model.factors import SAFETY_FACTOR
 
 if TYPE_CHECKING:
@@ -17,149 +17,126 @@ if TYPE_CHECKING:
     from startup_model.hardware import HardwareConfig
     from startup_model.prediction import Start, StartupPrediction
 
-__all__ = [
-    "CompileCacheOption",
-    "EngineOption",
-    "FactorOption",
-    "GpusOption",
-    "HardwareOption",
-    "IncludeOption",
-    "JsonOption",
-    "LevelOption",
-    "ModelOption",
-    "NodesOption",
-    "PageCacheOption",
-    "ProfileOption",
-    "Request",
-    "StorageOption",
-    "VersionOption",
-    "block_of",
-    "console_of",
-    "engine_and_node",
-    "predicted",
-    "print_json",
-    "start_of",
-]
-
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model", help="Folder, config.json, catalogue name or hub:ORG/NAME; default: the model that --engine serves."
-    ),
-]
-HardwareOption = Annotated[str, typer.Option("--hardware", help="Preset (see 'presets') or JSON file.")]
-EngineOption = Annotated[str | None, typer.Option("--engine", help="Command line, such as 'vllm serve MODEL -tp 2'.")]
-ProfileOption = Annotated[
-    str | None, typer.Option("--profile", help="Profile file or name of a reference; default: the nearest reference.")
-]
-GpusOption = Annotated[
-    int | None, typer.Option("--gpus", help="Accelerators per node; default: as many as the engine needs.")
-]
-NodesOption = Annotated[int | None, typer.Option("--nodes", help="Equal nodes; default: one.")]
-PageCacheOption = Annotated[str | None, typer.Option("--page-cache", help="hot, cold or unknown.")]
-CompileCacheOption = Annotated[str | None, typer.Option("--compile-cache", help="warm, cold or unknown.")]
-StorageOption = Annotated[
-    str | None,
-    typer.Option(
-        "--storage",
-        help="Where the checkpoint lies: local_nvme, network_disk or object_store, with '=1.2 GB/s' if known.",
-    ),
-]
-VersionOption = Annotated[str | None, typer.Option("--engine-version", help="Release of the engine, such as 0.11.0.")]
-LevelOption = Annotated[float, typer.Option("--level", help="Probability of the interval.")]
-FactorOption = Annotated[float, typer.Option("--safety-factor", help="Time to promise = factor x slowest prediction.")]
-IncludeOption = Annotated[
-    list[str] | None,
-    typer.Option("--include", help="Segment to add: provision, image_pull, container_start, first_request."),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+PlotOption = Annotated[Path | None, typer.Option("--plot", help="Picture to write (PNG, SVG or PDF).")]
+INTERVAL = ("level", "safety_factor")
+"""Options of a start that only what prints an interval takes."""
 
 
-class Request(NamedTuple):
-    """What the shared options ask for."""
+class StartOptions(NamedTuple):
+    """What start is asked about, as it is typed."""
 
-    hardware: str
-    model: str | None = None
-    engine: str | None = None
-    profile: str | None = None
-    gpus: int | None = None
-    nodes: int | None = None
-    page_cache: str | None = None
-    compile_cache: str | None = None
-    storage: str | None = None
-    engine_version: str | None = None
-    level: float = 0.9
-    safety_factor: float = SAFETY_FACTOR
-    include: tuple[str, ...] = ()
-
-
-# --- reading options ---
-
-
-def predicted(request: Request) -> tuple[StartupPrediction, tuple[str, ...]]:
-    """The prediction that the options ask for, and the flags of the command that were not used."""
-    from startup_model.predictor import predict as run
-
-    start = start_of(request)
-    prediction = run(
-        *start[:3],
-        profile=start.profile,
-        level=request.level,
-        safety_factor=request.safety_factor,
-        include=request.include,
+    hardware: Annotated[str, typer.Option(help="Preset (see 'presets') or JSON file.")]
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder, config.json, catalogue name or hub:ORG/NAME; default: the model that --engine serves."
+        ),
+    ] = None
+    engine: Annotated[str | None, typer.Option(help="Command line, such as 'vllm serve MODEL -tp 2'.")] = None
+    profile: Annotated[
+        str | None, typer.Option(help="Profile file or name of a reference; default: the nearest reference.")
+    ] = None
+    gpus: Annotated[int | None, typer.Option(help="Accelerators per node; default: as many as the engine needs.")] = (
+        None
     )
-    return prediction, start.engine.unused_flags
+    nodes: Annotated[int | None, typer.Option(help="Equal nodes; default: one.")] = None
+    page_cache: Annotated[str | None, typer.Option(help="hot, cold or unknown.")] = None
+    compile_cache: Annotated[str | None, typer.Option(help="warm, cold or unknown.")] = None
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the checkpoint lies: local_nvme, network_disk or object_store, with '=1.2 GB/s' if known."
+        ),
+    ] = None
+    engine_version: Annotated[str | None, typer.Option(help="Release of the engine, such as 0.11.0.")] = None
+    level: Annotated[float, typer.Option(help="Probability of the interval.")] = 0.9
+    safety_factor: Annotated[float, typer.Option(help="Time to promise = factor x slowest prediction.")] = SAFETY_FACTOR
+    include: Annotated[
+        list[str] | None,
+        typer.Option(help="Segment to add: provision, image_pull, container_start, first_request."),
+    ] = None
+
+    def predicted(self) -> tuple[StartupPrediction, tuple[str, ...]]:
+        """The prediction, and the flags of the command that were not used."""
+        from startup_model.predictor import predict
+
+        start = self.start()
+        prediction = predict(
+            *start[:3],
+            profile=start.profile,
+            level=self.level,
+            safety_factor=self.safety_factor,
+            include=tuple(self.include or ()),
+        )
+        return prediction, start.engine.unused_flags
+
+    def start(self, *, grow: bool = True) -> Start:
+        """The start; ``grow`` as in ``engine_and_node``. Raises ConfigError and its kinds."""
+        from startup_model.predictor import as_start
+
+        engine, node = self.engine_and_node(grow=grow)
+        served = self.model or engine.model
+        if served is None:
+            raise missing("--model", "no model is named", "give it, or an --engine command that names one")
+        return as_start(served, node, engine, self.profile)
+
+    def engine_and_node(self, *, grow: bool = True) -> tuple[EngineConfig, HardwareConfig]:
+        """The engine with its options, and the node.
+
+        ``grow``: a node that does not say how many accelerators it has gets as many as the engine needs; else it is left to say nothing.
+        """
+        from startup_model.changes import with_accelerators
+        from startup_model.hardware import storage_changes
+        from startup_model.predictor import as_engine, as_hardware
+
+        states = {
+            "page_cache": self.page_cache,
+            "compile_cache": self.compile_cache,
+            "version": self.engine_version,
+        }
+        engine = as_engine(self.engine).replace(**{name: value for name, value in states.items() if value is not None})
+        numbers = {"nodes": self.nodes, "gpus": self.gpus}
+        node: HardwareConfig = as_hardware(self.hardware)
+        node = node.replace(**{name: value for name, value in numbers.items() if value is not None})
+        if grow:
+            node = with_accelerators(node, engine)
+        if self.storage is not None:
+            node = node.replace(storage=node.storage.replace(**storage_changes(self.storage, "--storage")))
+        return engine, node
 
 
-def start_of(request: Request, *, grow: bool = True) -> Start:
-    """The start that the options ask for; ``grow`` as in ``engine_and_node``. Raises ConfigError and its kinds."""
-    from startup_model.predictor import as_start
+def with_options(*without: str, **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command as the option parser takes it: each parameter that is a NamedTuple of options becomes these options.
 
-    engine, node = engine_and_node(request, grow=grow)
-    served = request.model or engine.model
-    if served is None:
-        raise ConfigError("--model", "", "missing", "give it, or an --engine command that names a model")
-    return as_start(served, node, engine, request.profile)
-
-
-def engine_and_node(request: Request, *, grow: bool = True) -> tuple[EngineConfig, HardwareConfig]:
-    """The engine with its options, and the node.
-
-    ``grow``: a node that does not say how many accelerators it has gets as many as the engine needs; else it is left to say nothing.
+    without: options of them that the command does not have. defaults: other defaults than theirs.
     """
-    from startup_model.changes import with_accelerators
-    from startup_model.hardware import storage_changes
-    from startup_model.predictor import as_engine, as_hardware
 
-    options = {
-        "page_cache": request.page_cache,
-        "compile_cache": request.compile_cache,
-        "version": request.engine_version,
-    }
-    config = as_engine(request.engine).replace(**{name: value for name, value in options.items() if value is not None})
-    node: HardwareConfig = as_hardware(request.hardware)
-    if request.nodes is not None:
-        node = node.replace(nodes=request.nodes)
-    if request.gpus is not None:
-        node = node.replace(gpus=request.gpus)
-    if grow:
-        node = with_accelerators(node, config)
-    if request.storage is not None:
-        node = node.replace(storage=node.storage.replace(**storage_changes(request.storage, "--storage")))
-    return config, node
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[inspect.Parameter] = []
+        groups: dict[str, tuple[Any, list[str]]] = {}
+        hints = get_type_hints(command, include_extras=True)
+        for name, own in inspect.signature(command).parameters.items():
+            group = hints[name]
+            if not hasattr(group, "_fields"):
+                parameters.append(own.replace(annotation=group, kind=own.KEYWORD_ONLY))
+                continue
+            fields = [field for field in group._fields if field not in without]
+            groups[name] = group, fields
+            for field, hint in get_type_hints(group, include_extras=True).items():
+                if field in fields:
+                    default = defaults.get(field, group._field_defaults.get(field, own.empty))
+                    parameters.append(inspect.Parameter(field, own.KEYWORD_ONLY, default=default, annotation=hint))
 
+        def called(**given: Any) -> None:
+            options = {
+                name: group(**{field: given.pop(field) for field in fields}) for name, (group, fields) in groups.items()
+            }
+            command(**options, **given)
 
-# --- output ---
+        called.__name__, called.__doc__ = command.__name__, command.__doc__
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return called
 
-
-def print_json(data: Any) -> None:
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-
-
-def console_of() -> Console:
-    return Console(highlight=False, markup=False)
-
-
-def block_of(console: Console) -> str:
-    """What bars are made of: blocks where the output can show them."""
-    return "█" if console.encoding.lower().startswith("utf") else "#"
+    return decorate

@@ -8,22 +8,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from startup_model.cli.options import (
-    CompileCacheOption,
-    EngineOption,
-    GpusOption,
-    HardwareOption,
-    JsonOption,
-    ModelOption,
-    NodesOption,
-    PageCacheOption,
-    ProfileOption,
-    Request,
-    StorageOption,
-    VersionOption,
-    console_of,
-    start_of,
-)
+from startup_model.cli.options import INTERVAL, JsonOption, StartOptions, with_options
+from startup_model.cli.terminal import console_of
 from startup_model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -84,18 +70,10 @@ def register(app: typer.Typer) -> None:
     app.command("plan")(plan_command)
 
 
+@with_options(*INTERVAL, "include")
 def plan_command(
-    hardware: HardwareOption,
+    asked: StartOptions,
     output: FormatOption = "text",
-    model: ModelOption = None,
-    engine: EngineOption = None,
-    profile: ProfileOption = None,
-    gpus: GpusOption = None,
-    nodes: NodesOption = None,
-    page_cache: PageCacheOption = None,
-    compile_cache: CompileCacheOption = None,
-    storage: StorageOption = None,
-    engine_version: VersionOption = None,
     quantile: QuantileOption = 0.95,
     margin: MarginOption = 1.3,
     period: PeriodOption = 10,
@@ -123,8 +101,7 @@ def plan_command(
     from startup_model.planning import ScalingPolicy
     from startup_model.predictor import as_profile, predict
 
-    request = Request(hardware, model, engine, profile, gpus, nodes, page_cache, compile_cache, storage, engine_version)
-    start = start_of(request)
+    start = asked.start()
     around = {"provision_s": provision, "image_bytes": image_size, "image_pull_bandwidth": image_pull}
     given = {name: value for name, value in around.items() if value is not None}
     prediction = predict(start.model, start.hardware.replace(**given), start.engine, profile=start.profile)
@@ -134,9 +111,9 @@ def plan_command(
     plan = PlanRequest(
         prediction=prediction,
         policy=ScalingPolicy.model_validate(policy),
-        command=engine,
-        model=None if served else model,
-        profile=as_profile(profile),
+        command=asked.engine,
+        model=None if served else asked.model,
+        profile=as_profile(asked.profile),
         name=name,
         namespace=namespace,
         image=image,
