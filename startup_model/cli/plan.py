@@ -171,7 +171,7 @@ def _rate(text: str) -> float:
 def _plan_table(request: PlanRequest, rate: str | None, target: float) -> Table:
     """The times of a plan with what each comes from, and how many replicas to keep warm where a rate of demands is given."""
     from startup_model.manifests import reasons, timings
-    from startup_model.planning import no_warm_probability, warm_time
+    from startup_model.planning import miss_probability, warm_time
     from startup_model.units import format_seconds
 
     found = timings(request)
@@ -190,7 +190,7 @@ def _plan_table(request: PlanRequest, rate: str | None, target: float) -> Table:
     table.add_row("cool-down", f"{found.cooldown_s} s", Text(reasons.cooldown_reason(request, found)))
     if rate is not None and request.warm_replicas is not None:
         bridged_s = warm_time(float(found.lead_time_s), request.policy.headroom_s)
-        without = no_warm_probability(request.warm_replicas, bridged_s, _rate(rate))
+        without = miss_probability(request.warm_replicas, bridged_s, _rate(rate))
         words = f"at {rate}, each start taking {bridged_s:.0f} s, {without:.2%} of demands find none warm (at most {target:.2%})"
         table.add_row("warm replicas", str(request.warm_replicas), Text(words))
     return table

@@ -8,7 +8,7 @@ from startup_model.manifests.container import READY_TIMEOUT
 from startup_model.manifests.reasons import evidence_reason, head, ready_timeout_reason
 from startup_model.manifests.request import PlanRequest
 from startup_model.manifests.timings import Timings
-from startup_model.planning.starts import groups_needed, held_out_groups
+from startup_model.planning import groups_needed, held_out_groups
 
 __all__ = ["environment_line", "json_numbers"]
 

@@ -7,7 +7,7 @@ import math
 from startup_model.manifests.request import PlanRequest
 from startup_model.manifests.timings import ENGINE_TIMEOUT_S, Timings
 from startup_model.phases import BEFORE_ENGINE
-from startup_model.planning.starts import groups_needed, held_out_groups
+from startup_model.planning import groups_needed, held_out_groups
 from startup_model.prediction import StartupPrediction
 from startup_model.units import format_seconds
 

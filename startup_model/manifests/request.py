@@ -12,7 +12,7 @@ from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
 from startup_model.manifests.names import check_image, check_label, label_from
 from startup_model.manifests.secrets import public_address
-from startup_model.planning.policy import ScalingPolicy
+from startup_model.planning import ScalingPolicy
 from startup_model.prediction import StartupPrediction
 from startup_model.predictor import HUB_PREFIX
 from startup_model.profile import Profile

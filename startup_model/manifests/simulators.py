@@ -10,7 +10,7 @@ from startup_model.manifests.reasons import head
 from startup_model.manifests.request import PlanRequest
 from startup_model.manifests.timings import Timings, segment_time, start_with
 from startup_model.phases import Phase
-from startup_model.planning.starts import moments
+from startup_model.planning import moments
 from startup_model.prediction import StartupPrediction
 from startup_model.units import format_seconds
 

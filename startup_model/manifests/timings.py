@@ -9,7 +9,7 @@ from typing import NamedTuple
 from startup_model.errors import ConfigError
 from startup_model.manifests.request import PlanRequest
 from startup_model.phases import BEFORE_ENGINE, Phase
-from startup_model.planning.starts import scaling_budget
+from startup_model.planning import scaling_budget
 from startup_model.prediction import Spread, StartupPrediction
 from startup_model.predictor import predict
 

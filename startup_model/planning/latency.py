@@ -1,46 +1,43 @@
-"""What a first request waits, as a distribution: at once on a warm replica, or for a start that is under way or all its own."""
+"""What a first request waits, as a distribution: at once on a warm replica, or for a start in flight or all its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Real
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from startup_model.errors import MISSING, ConfigError
-from startup_model.planning.arrivals import Arrivals, MeasuredArrivals, as_arrivals
-from startup_model.planning.checks import LARGEST_POOL, count, number, open_probability, seconds
-from startup_model.planning.starts import ColdStart, Distribution, cold_seconds, quantile_of
+from startup_model.errors import MISSING, ConfigError, out_of_range, wrong_type
+from startup_model.planning.pool import Arrivals, MeasuredArrivals, as_arrivals, smallest
+from startup_model.planning.times import (
+    ColdStart,
+    Count,
+    Distribution,
+    Plain,
+    Time,
+    as_seconds,
+    checked,
+    cold_seconds,
+    quantile_of,
+)
 
-__all__ = ["FirstRequestLatency", "first_request_latency"]
+BELIEFS = 800  # cold starts that stand for a distribution: its quantiles from 0.06 % to 99.94 %, evenly
+SCATTERED_BELIEFS = 200  # the same where starts scatter as well, which blurs them
+MAX_SCATTER = 2.0  # of the logarithm from start to start: one start in twenty takes 27 times the median
+MAX_START_S = (
+    1e9  # a longer start counts as this long: with few reference hosts the last quantiles of a prediction have no bound
+)
+NEGLIGIBLE_EXPONENT = 40.0  # probabilities below exp of its negative, 4e-18, count as 0
+MAX_SCATTERED = 5_000  # starts in flight for which the scatter from start to start is worked out
+MAX_REPLAYED = 100_000  # measured demands that are replayed with starts that scatter
+DRAWS = 4_000_000  # start times drawn in all where measured demands meet starts that scatter
 
-BELIEFS = 800
-"""Cold starts that stand for a distribution: its quantiles from 0.06 % to 99.94 %, evenly."""
-
-SCATTERED_BELIEFS = 200
-"""The same where starts scatter as well, which blurs them."""
-
-LARGEST_SCATTER = 2.0
-"""Largest standard deviation of the logarithm from start to start: one start in twenty takes 27 times the median."""
-
-LONGEST_START_S = 1e9
-"""A cold start that takes longer counts as this long: with few reference hosts the last quantiles of a prediction have no bound."""
-
-TOLERANCE = 1e-9
-"""Of a quantile: relative above a second, in seconds below."""
-
-NEGLIGIBLE_EXPONENT = 40.0
-"""Probabilities below exp of its negative, 4e-18, count as 0."""
-
-MOST_SCATTERED = 5_000
-"""Most starts under way for which the scatter from start to start is worked out."""
-
-MOST_REPLAYED = 100_000
-"""Most measured demands that are replayed with starts that scatter."""
-
-DRAWS = 4_000_000
-"""Start times drawn in all where measured demands meet starts that scatter."""
+Probability = Annotated[float, Field(gt=0, lt=1, description="0.99 asks for what 99 of 100 first requests get"), Plain]
+Scatter = Annotated[float, Field(ge=0, le=MAX_SCATTER, description="0.01 for starts repeated on one host"), Plain]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,24 +53,18 @@ class FirstRequestLatency:
     _waits_longer: Callable[[float], float] = field(repr=False)
     """w -> probability that a demand waits longer than w [s] for a replica."""
 
-    def probability_above(self, latency_s: float) -> float:
+    @checked
+    def probability_above(self, latency_s: Time) -> float:
         """Probability [1] of a latency above ``latency_s`` [s]: the mixture of both kinds. Raises ConfigError."""
-        latency = seconds("latency_s", latency_s)
-        waited = self._waits_longer(latency - self.first_s) if latency >= self.first_s else self.no_warm
-        return waited + (1.0 - self.no_warm if latency < self.warm_s else 0.0)
+        waited = self._waits_longer(latency_s - self.first_s) if latency_s >= self.first_s else self.no_warm
+        return waited + (1.0 - self.no_warm if latency_s < self.warm_s else 0.0)
 
-    def quantile(self, probability: float) -> float:
+    @checked
+    def quantile(self, probability: Probability) -> float:
         """Latency [s] that is not exceeded with this probability [1]. Raises ConfigError unless 0 < probability < 1."""
-        above = 1.0 - open_probability("probability", probability, "0.99 asks for what 99 of 100 first requests get")
-        if self.no_warm <= above:
+        if self.no_warm <= 1.0 - probability:
             return self.warm_s
-        low, high = 0.0, 1.0
-        while self._waits_longer(high) > above:
-            low, high = high, 2.0 * high
-        while high - low > TOLERANCE * max(high, 1.0):
-            middle = (low + high) / 2.0
-            low, high = (middle, high) if self._waits_longer(middle) > above else (low, middle)
-        return self.first_s + high
+        return self.first_s + smallest(lambda wait_s: self._waits_longer(wait_s) > 1.0 - probability, 1e-9)
 
     @property
     def p50_s(self) -> float:
@@ -91,40 +82,34 @@ class FirstRequestLatency:
         return self.quantile(0.99)
 
 
+@checked
 def first_request_latency(
-    size: int,
+    size: Count,
     cold_start: ColdStart,
     arrivals: Arrivals | float,
     *,
-    warm_s: float,
+    warm_s: Time,
     first_s: float | None = None,
     quantile: float | None = None,
-    scatter: float = 0.0,
+    scatter: Scatter = 0.0,
 ) -> FirstRequestLatency:
     """Distribution of the latency of first requests with a pool of ``size`` warm replicas.
 
     Equation: L = warm_s where a replica is warm, else W + first_s, with W the wait for the next replica that becomes ready and is not promised to an earlier
     demand. Each start takes T: P(W > w) = P(at least size demands in the last T - w), Poisson or counted. Starts scatter (lognormal, mean T): P(W > w) = S(w) × P(A - B >=
     size) + (1 - S(w)) × P(A - B >= size + 1), with S(w) = P(start > w), A and B Poisson, A of mean rate × (integral of S over w and beyond) the earlier starts still
-    under way after w, B of mean rate × (integral of 1 - S from 0 to w) the later ones that are ready by then; measured demands are replayed with drawn starts (a
+    in flight after w, B of mean rate × (integral of 1 - S from 0 to w) the later ones that are ready by then; measured demands are replayed with drawn starts (a
     fixed seed).
-    size [1]: 0 is scale from zero; cold_start: T [s], or a distribution; arrivals as in ``no_warm_probability``; warm_s [s]: first request on a warm
+    size [1]: 0 is scale from zero; cold_start: T [s], or a distribution; arrivals as in ``miss_probability``; warm_s [s]: first request on a warm
     replica; first_s [s]: on one that has just become ready (lazy initialisation), None: the same; quantile [1]: at which a distribution is taken, None: P is
     averaged over what is not known of T, so that the latency's quantiles hold that as well (beyond 0.999 of T nothing is told apart); scatter [1]: standard
     deviation of the logarithm from start to start, 0.01 for starts repeated on one host, 0.5 where nodes are provisioned. Raises ConfigError.
     Source: the backorder delays of base-stock inventory (Palm 1938; Sherbrooke 1968, "METRIC").
     """
-    size = count("size", size, 0, LARGEST_POOL)
-    warm = seconds("warm_s", warm_s)
-    first = warm if first_s is None else seconds("first_s", first_s)
-    if first < warm:
-        raise ConfigError(
-            "first_s",
-            first,
-            f"a replica that has just become ready is not faster than a warm one (warm_s = {warm:g})",
-            "exchange the two, or leave it out",
-        )
-    scatter = number("scatter", scatter, 0.0, LARGEST_SCATTER, "0.01 for starts repeated on one host")
+    first_s = warm_s if first_s is None else as_seconds("first_s", first_s)
+    if first_s < warm_s:
+        bounds = f"at least warm_s = {warm_s:g}: a replica that has just become ready is not faster than a warm one"
+        raise out_of_range("first_s", first_s, bounds, "swap them or omit it")
     demands = as_arrivals(arrivals)
     cold = _cold_times(cold_start, quantile, SCATTERED_BELIEFS if scatter else BELIEFS)
     if scatter > 0.0:
@@ -134,7 +119,7 @@ def first_request_latency(
     else:
         rate = demands.rate_per_s
         waits = _poisson_scattered(size, rate, cold, scatter) if scatter else _poisson(size, rate, cold)
-    return FirstRequestLatency(warm, first, waits(0.0), waits)
+    return FirstRequestLatency(warm_s, first_s, waits(0.0), waits)
 
 
 def _cold_times(cold_start: ColdStart, quantile: float | None, beliefs: int) -> NDArray[np.float64]:
@@ -143,19 +128,21 @@ def _cold_times(cold_start: ColdStart, quantile: float | None, beliefs: int) -> 
         return np.array([cold_seconds(cold_start, 0.5 if quantile is None else quantile)])
     cold_seconds(cold_start, 0.5)  # refuses what cannot be planned with
     probabilities = (np.arange(beliefs) + 0.5) / beliefs
-    times = (quantile_of(cold_start, float(probability)) for probability in probabilities)
-    return np.array([min(number("cold_start", time, 0.0, np.inf), LONGEST_START_S) for time in times])
+    times = [quantile_of(cold_start, float(probability)) for probability in probabilities]
+    for time in times:
+        if not isinstance(time, Real) or not time >= 0:
+            raise wrong_type("cold_start", time, "seconds at every quantile")
+    return np.array([float(min(time, MAX_START_S)) for time in times])
 
 
 def _check_scattered(arrivals: Arrivals, cold: NDArray[np.float64]) -> None:
-    """Refuse what would take long. Raises ConfigError."""
     remedy = "give scatter=0, which tells nearly the same with many demands, or a quantile"
     if isinstance(arrivals, MeasuredArrivals):
-        if len(arrivals.times_s) > MOST_REPLAYED:
+        if len(arrivals.times_s) > MAX_REPLAYED:
             problem = f"{len(arrivals.times_s):,} demands are too many to replay with starts that scatter"
             raise ConfigError("times_s", MISSING, problem, remedy)
-    elif arrivals.rate_per_s * cold.max() > MOST_SCATTERED:
-        problem = f"it keeps {arrivals.rate_per_s * cold.max():.3g} starts under way, too many for starts that scatter"
+    elif (mean := arrivals.rate_per_s * cold.max()) > MAX_SCATTERED:
+        problem = f"{mean:.3g} starts are in flight on average, too many for starts that scatter"
         raise ConfigError("rate_per_s", arrivals.rate_per_s, problem, remedy)
 
 
