@@ -92,6 +92,52 @@ class Span(NamedTuple):
         return isinstance(version, tuple) and self.since <= version < self.before
 
 
+class Serve(NamedTuple):
+    """How a version is told to serve a model."""
+
+    since: Version
+    """First version with this command."""
+    command: tuple[str, ...]
+    """What starts the server."""
+    model: tuple[str, ...] = ()
+    """Words before the model; empty: it stands by itself."""
+
+
+class ReadyTimeout(NamedTuple):
+    """How long a server waits for its own engine before it gives up."""
+
+    variable: str
+    """Sets another time [s]."""
+    since: Version
+    """First version that reads the variable."""
+    seconds: int
+    """Without it."""
+
+
+class Deploy(NamedTuple):
+    """What runs an engine in a container and scales it."""
+
+    title: str
+    """The engine's name in sentences."""
+    image: str
+    """Published image for NVIDIA devices; its tags are ``v`` and the version."""
+    port: int
+    """Where the server listens unless it is told otherwise."""
+    gauges: tuple[str, str]
+    """Prometheus gauges of requests in progress and in the queue."""
+    serve: tuple[Serve, ...]
+    """Commands, the first version first."""
+    health: str = "/health"
+    """Answers 200 once the engine is ready, without a key."""
+    probe_timeout_s: int = 5
+    """How long one probe waits for its answer; a busy server takes longer than the second that is Kubernetes' default."""
+    listens_everywhere: bool = True
+    """False: on the loopback interface alone unless ``--host`` says otherwise, where no probe arrives."""
+    ready_timeout: ReadyTimeout | None = None
+    secret_variables: Mapping[str, str] = NOTHING
+    """Flag of a secret -> variable that the engine reads instead: it then appears in no list of processes and no log of arguments."""
+
+
 class Engine(NamedTuple):
     """All that is known of one engine. Fields that a room does not need of an engine stay at their neutral default."""
 
@@ -109,6 +155,8 @@ class Engine(NamedTuple):
     """What differs from the order of the phases for such a start."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions a record of a run names."""
+    deploy: Deploy | None = None
+    """For manifests; None: none can be written for this engine."""
 
     @property
     def is_predicted(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from startup_model.engines.engine import Engine, Order, Resolved, Span
+from startup_model.engines.vllm.deploy import DEPLOY
 
 
 def _order(resolved: Resolved) -> Order:
@@ -16,4 +17,5 @@ ENGINE = Engine(
     default_version="0.10.1.1",  # that of the reference profiles
     cores={"v0": Span(before=(0, 10, 100)), "v1": Span(since=(0, 6))},
     order=_order,
+    deploy=DEPLOY,
 )
