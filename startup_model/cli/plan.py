@@ -97,7 +97,8 @@ def plan_command(
     as_json: JsonOption = False,
 ) -> None:
     """Budgets for autoscalers and manifests to paste: startup probes, deadlines, cool-downs, warm pools."""
-    from startup_model.manifests import PlanRequest, reasons, render, timings
+    from startup_model.manifests import PlanRequest, render, timings
+    from startup_model.manifests import times as reasons
     from startup_model.planning import ScalingPolicy
     from startup_model.predictor import as_profile, predict
 
@@ -170,7 +171,8 @@ def _rate(text: str) -> float:
 
 def _plan_table(request: PlanRequest, rate: str | None, target: float) -> Table:
     """The times of a plan with what each comes from, and how many replicas to keep warm where a rate of demands is given."""
-    from startup_model.manifests import reasons, timings
+    from startup_model.manifests import times as reasons
+    from startup_model.manifests import timings
     from startup_model.planning import miss_probability, warm_time
     from startup_model.units import format_seconds
 

@@ -5,33 +5,24 @@
 
 from __future__ import annotations
 
-from startup_model.manifests.formats import FORMATS, Format, render
-from startup_model.manifests.reasons import (
+from startup_model.manifests.render import FORMATS, Format, render
+from startup_model.manifests.request import DeploymentRequest
+from startup_model.manifests.times import (
+    Timings,
     budget_reason,
     cooldown_reason,
     deadline_reason,
     evidence_reason,
     lead_reason,
     ready_timeout_reason,
+    timings,
     warm_reason,
     whole_reason,
 )
-from startup_model.manifests.request import PlanRequest
-from startup_model.manifests.timings import Timings, timings
+
+PlanRequest = DeploymentRequest  # earlier name
 
 __all__ = [
-    "FORMATS",
-    "Format",
-    "PlanRequest",
-    "Timings",
-    "budget_reason",
-    "cooldown_reason",
-    "deadline_reason",
-    "evidence_reason",
-    "lead_reason",
-    "ready_timeout_reason",
-    "render",
-    "timings",
-    "warm_reason",
-    "whole_reason",
-]
+    "FORMATS", "DeploymentRequest", "Format", "PlanRequest", "Timings", "budget_reason", "cooldown_reason", "deadline_reason", "evidence_reason",
+    "lead_reason", "ready_timeout_reason", "render", "timings", "warm_reason", "whole_reason",
+]  # fmt: skip

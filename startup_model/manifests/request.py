@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import unicodedata
 from typing import Annotated, Self
 
 from pydantic import Field, InstanceOf, model_validator
 
+from startup_model.engines import find
 from startup_model.engines.config import EngineConfig
-from startup_model.errors import ConfigError
+from startup_model.engines.engine import Deploy
+from startup_model.errors import ConfigError, out_of_range
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
-from startup_model.manifests.names import check_image, check_label, label_from
-from startup_model.manifests.secrets import public_address
 from startup_model.planning import ScalingPolicy
 from startup_model.prediction import StartupPrediction
 from startup_model.predictor import HUB_PREFIX
 from startup_model.profile import Profile
+from startup_model.secrets import public_address
+from startup_model.versions import Version, parse_version
 
-__all__ = ["PlanRequest"]
+MAX_MADE = 50  # characters of a made name: suffixes of pods, revisions and Secrets still fit into the 63 of a label
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,499}")
+Replicas = Annotated[int, Field(ge=0, le=100_000)]
 
 
-class PlanRequest(FrozenModel):
+class DeploymentRequest(FrozenModel):
     """What ``timings`` and ``render`` need. None: derived, as each field says.
 
     Raises ConfigError for values that cannot be and for those that contradict each other.
@@ -45,10 +53,10 @@ class PlanRequest(FrozenModel):
     """PersistentVolumeClaim that holds the checkpoint (the hub's cache, or the folder that the model lies in); None: no volume."""
     period_s: Annotated[int, Field(ge=1, le=3600)] = 10
     """Period of the probes."""
-    replicas_min: Annotated[int, Field(ge=0, le=100_000)] = 1
+    replicas_min: Replicas = 1
     replicas_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """None: twice ``replicas_min``, at least 2."""
-    warm_replicas: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    warm_replicas: Replicas | None = None
     """Replicas to keep warm for the demands that are expected (``planning.pool_size``): said beside ``replicas_min``; None: not worked out."""
     requests_per_replica: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Requests in progress from which an autoscaler adds a replica; None: as many of full length as the KV pool holds."""
@@ -59,18 +67,14 @@ class PlanRequest(FrozenModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for field, value in (("name", self.name), ("namespace", self.namespace), ("volume_claim", self.volume_claim)):
-            if value is not None:
+        for field in ("name", "namespace", "volume_claim"):
+            if (value := getattr(self, field)) is not None:
                 check_label(field, value)
         if self.image is not None:
             check_image(self.image)
         if self.replicas_max is not None and self.replicas_max < self.replicas_min:
-            raise ConfigError(
-                "replicas_max",
-                self.replicas_max,
-                f"below replicas_min = {self.replicas_min}",
-                "raise it, or lower that",
-            )
+            bounds = f"at least replicas_min = {self.replicas_min}"
+            raise out_of_range("replicas_max", self.replicas_max, bounds, "raise it, or lower that")
         return self
 
     @property
@@ -82,6 +86,29 @@ class PlanRequest(FrozenModel):
     def hardware(self) -> HardwareConfig:
         """The node that the prediction is for."""
         return self.prediction.context.start.hardware
+
+    @property
+    def version_text(self) -> str:
+        """Release of the engine that was predicted."""
+        return self.prediction.context.engine_name.partition(" ")[2]
+
+    @property
+    def version(self) -> Version:
+        """The same, to compare."""
+        return parse_version(self.version_text)
+
+    @property
+    def deploy(self) -> Deploy:
+        """How the engine runs in a container. Raises ConfigError where that is not known."""
+        name = self.engine.engine
+        if (deploy := find(name).deploy) is None:
+            raise ConfigError("engine", name, "how it is deployed is not known", "take json, karpenter or a simulator")
+        return deploy
+
+    @property
+    def workers(self) -> int:
+        """Worker processes of the server on one node, an accelerator each."""
+        return round(self.prediction.context.inputs["workers"])
 
     @property
     def served_model(self) -> str:
@@ -99,6 +126,10 @@ class PlanRequest(FrozenModel):
         """Name of the deployment."""
         return self.name if self.name is not None else label_from(self.public_model)
 
+    def suffixed(self, suffix: str) -> str:
+        """Name of what belongs to the deployment."""
+        return f"{self.label[:MAX_MADE].rstrip('-')}-{suffix}"
+
     @property
     def most_replicas(self) -> int:
         """Where autoscalers stop."""
@@ -110,3 +141,39 @@ class PlanRequest(FrozenModel):
         if self.requests_per_replica is not None:
             return self.requests_per_replica
         return min(max(1, int(self.prediction.memory.max_concurrency)), 10**6)
+
+
+def label_from(name: str) -> str:
+    """A DNS label from the name of a model: the same for the same name, starting with a letter, at most 50 characters.
+
+    The last part of the name in lower case with hyphens for everything else. Where it is cut or loses letters, a digest of the whole name keeps names apart.
+    """
+    last = name[:1000].rstrip("/").rsplit("/", 1)[-1]
+    text = re.sub(r"[^a-z0-9]+", "-", unicodedata.normalize("NFKD", last).lower()).strip("-")
+    if not text[:1].isalpha():
+        text = f"model-{text}".rstrip("-")
+    if len(text) > MAX_MADE or not last.isascii() or text == "model":
+        digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
+        text = f"{text[: MAX_MADE - 9].rstrip('-')}-{digest}"
+    return text
+
+
+def check_label(field: str, value: str, *, service: bool = False) -> str:
+    """``value`` when it is a DNS-1123 label, or (``service``) a DNS-1035 label. Raises ConfigError with one that is."""
+    if not _LABEL.fullmatch(value) or (service and not value[0].isalpha()):
+        kind = (
+            "DNS-1035 label (a-z, 0-9 and - within, a letter first"
+            if service
+            else "DNS-1123 label (a-z, 0-9 and - within"
+        )
+        raise ConfigError(field, value, f"must be a {kind}, at most 63)", f"{label_from(value)!r} would do")
+    return value
+
+
+def check_image(value: str) -> str:
+    """``value`` when it can be a container image. Raises ConfigError."""
+    if not _IMAGE.fullmatch(value):
+        raise ConfigError(
+            "image", value, "must be a reference of a container image", "such as vllm/vllm-openai:v0.11.0"
+        )
+    return value

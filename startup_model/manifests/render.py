@@ -1,0 +1,353 @@
+"""The formats by name, and the one way to print them: templates filled with values that are quoted, and reasons that stay comments."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from startup_model.errors import MISSING, ConfigError, UnknownNameError, one_line, out_of_range, wrong_type
+from startup_model.files import canonical_json
+from startup_model.manifests.container import endpoint, server
+from startup_model.manifests.request import DeploymentRequest, check_label, label_from
+from startup_model.manifests.times import (
+    MAX_POLICY_PERIOD_S,
+    MAX_STABILISATION_S,
+    Timings,
+    budget_reason,
+    deadline_reason,
+    evidence_reason,
+    head,
+    ready_timeout_reason,
+    segment_time,
+    timings,
+    warm_reason,
+    whole_reason,
+)
+from startup_model.planning import groups_needed, held_out_groups, moments
+from startup_model.planning.times import start_with
+from startup_model.prediction import StartupPrediction
+from startup_model.secrets import holds_secret
+from startup_model.units import format_seconds
+
+MAX_CONFIGMAP = 2**20  # bytes of the names and values in a ConfigMap
+MAX_KNATIVE_DELAY_S = 3600  # scale-down delay and retention (pkg/apis/autoscaling/register.go, WindowMax)
+MAX_KNATIVE_TIMEOUT_S = (
+    600  # timeoutSeconds unless max-revision-timeout-seconds is raised (pkg/apis/config/defaults.go)
+)
+MAX_LINE = 120
+MAX_NOTE = 300
+
+
+# --- filling templates ----------------------------------------------------------------------------------------------------
+
+_PLACE = re.compile(r"\$([a-z_]+)")
+_PLAIN = re.compile(r"(?:--?)?[A-Za-z/][A-Za-z0-9_./@-]*(?::[A-Za-z0-9_./@-]+)*")
+_WORDS = frozenset(
+    ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"]
+)  # something else than text in YAML 1.1 or 1.2
+
+
+def quoted(value: object) -> str:
+    """A number, or a text so that every parser of YAML 1.1 and 1.2 reads the same one; numbers never start with a letter."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    if isinstance(value, str) and value.isprintable():
+        return "'" + value.replace("'", "''") + "'"
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
+
+
+def filled(template: Iterable[str], values: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of a template with the values in place.
+
+    ``key: $name`` takes a number, a text, or a list or mapping below the key; nothing (None, empty) leaves the line out. A comment is text with places; one that is empty is left
+    out, one that is a list becomes as many. ``@name`` is another template without its comments at the top. A comment moves above its value where the line would exceed 120 characters.
+    """
+    for line in template:
+        body = line.lstrip(" ")
+        indentation = line[: len(line) - len(body)]
+        content, _, note = body.partition("# ")
+        if content.startswith("@"):
+            inner = (part for part in _template(f"{content[1:]}.yaml") if not part.startswith("#"))
+            lines = list(filled(inner, values))
+        elif not content:
+            several = values.get(note[1:]) if note.startswith("$") else None
+            notes = [_line(text) for text in several] if isinstance(several, list) else [_noted(note, values)]
+            lines = [f"# {text}" for text in notes if text]
+        else:
+            start, place, name = content.rstrip().partition("$")
+            value = values[name] if place else None
+            if place and (value is None or value in ([], {}, ())):
+                continue
+            lines = _block(start.rstrip(), value) if place else [start]
+            if text := _noted(note, values):
+                beside = f"{lines[0]}  # {text}"
+                fits = len(lines) == 1 and len(indentation + beside) <= MAX_LINE
+                lines = [beside] if fits else [f"# {text}", *lines]
+        yield from (indentation + text for text in lines)
+
+
+def _noted(note: str, values: Mapping[str, Any]) -> str:
+    return _line(_PLACE.sub(lambda place: str(values[place[1]] or ""), note))
+
+
+def _line(text: str) -> str:
+    return one_line(text, MAX_NOTE)
+
+
+def _block(start: str, value: object) -> list[str]:
+    """A value behind ``start`` (a key or a dash) as lines of YAML."""
+    if isinstance(value, Mapping):
+        inner = [line for key, item in value.items() for line in _block(f"{quoted(key)}:", item)]
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        inner = [line for item in value for line in _block("-", item)]
+    elif (
+        isinstance(value, str) and value.endswith("}\n") and all(line.isprintable() for line in value[:-1].split("\n"))
+    ):
+        return [f"{start} |", *(f"  {line}" for line in value[:-1].split("\n"))]  # JSON, which begins with a brace
+    else:
+        return [f"{start} {quoted(value)}"]
+    if start == "-":
+        return [f"- {inner[0]}", *(f"  {line}" for line in inner[1:])]
+    return [start, *(f"  {line}" for line in inner)]
+
+
+@lru_cache(maxsize=32)
+def _template(name: str) -> tuple[str, ...]:
+    return tuple(files(__package__).joinpath("templates", name).read_text(encoding="utf-8").splitlines())
+
+
+# --- values ---------------------------------------------------------------------------------------------------------------
+
+Values = dict[str, Any]
+
+
+def _common(request: DeploymentRequest, times: Timings) -> Values:
+    """What any template may name."""
+    scale_up_limit = "; an HPA allows half an hour" if times.scale_up_period_s == MAX_POLICY_PERIOD_S else ""
+    warm, given = warm_reason(request), request.requests_per_replica is not None
+    return times._asdict() | {
+        "name": request.label,
+        "namespace": request.namespace,
+        "head": head(request, times),
+        "replicas_min": request.replicas_min,
+        "replicas_max": request.most_replicas,
+        "requests": str(request.requests_each),
+        "requests_each": request.requests_each,
+        "requests_reason": "requests in progress for a replica, as given"
+        if given
+        else "requests of full length that the KV pool holds; more when yours are shorter",
+        "warm_reason": warm,
+        "and_warm": warm and f"; {warm}",
+        "budget_reason": budget_reason(request, times),
+        "deadline_reason": deadline_reason(request, times),
+        "whole_reason": whole_reason(request, times),
+        "progress_deadline": f"{times.progress_deadline_s}s",
+        "scale_up_limit": scale_up_limit,
+        "stabilisation_limit": "; an HPA allows an hour" if times.cooldown_s > MAX_STABILISATION_S else "",
+    }
+
+
+def _probe(request: DeploymentRequest, times: Timings) -> Values:
+    where, deploy = endpoint(request), request.deploy
+    return {
+        "health": deploy.health,
+        "port": where.port,
+        "scheme": where.scheme,
+        "probe_timeout_s": deploy.probe_timeout_s,
+    }
+
+
+def _pod(request: DeploymentRequest, times: Timings) -> Values:
+    return {"engine": label_from(request.engine.engine)} | _probe(request, times) | server(request, times)
+
+
+def _hpa(request: DeploymentRequest, times: Timings) -> Values:
+    if request.replicas_min == 0:
+        remedy = "take keda or knative, which go to zero"
+        raise out_of_range("replicas_min", 0, "at least 1 for a HorizontalPodAutoscaler", remedy)
+    return {"metric": f"{request.engine.engine}_requests_in_progress", "gauges": " + ".join(request.deploy.gauges)}
+
+
+def _keda(request: DeploymentRequest, times: Timings) -> Values:
+    served = endpoint(request).served_name
+    if holds_secret(served):
+        problem = "the query would print it, and it looks like a secret"
+        raise ConfigError("--served-model-name", MISSING, problem, "serve it under another name")
+    name = json.dumps(served, ensure_ascii=False)
+    zero = "at zero replicas the engine reports no metric: query one of the gateway in front"
+    return {
+        "query": " + ".join(f"sum({gauge}{{model_name={name}}})" for gauge in request.deploy.gauges),
+        "zero_reason": zero if request.replicas_min == 0 else "",
+    }
+
+
+def _karpenter(request: DeploymentRequest, times: Timings) -> Values:
+    return {"consolidate_after": f"{times.consolidate_after_s}s"}
+
+
+def _knative(request: DeploymentRequest, times: Timings) -> Values:
+    check_label("name", request.label, service=True)
+    to_zero, answer_s = request.replicas_min == 0, times.first_answer_s
+    delay = f"{min(MAX_KNATIVE_DELAY_S, times.cooldown_s)}s"
+    too_long = f"; needs max-revision-timeout-seconds of at least {answer_s} in config-defaults"
+    claim = "needs kubernetes.podspec-persistent-volume-claim and -write enabled in config-features"
+    return _pod(request, times) | {
+        "scale_min": str(request.replicas_min),
+        "scale_max": str(request.most_replicas),
+        "delay": delay,
+        "delay_limit": "; Knative allows an hour" if times.cooldown_s > MAX_KNATIVE_DELAY_S else "",
+        "retention": delay if to_zero else None,
+        "first_answer": answer_s if to_zero else None,
+        "first_answer_limit": too_long if answer_s > MAX_KNATIVE_TIMEOUT_S else "",
+        "claim_reason": claim if request.volume_claim else "",
+    }
+
+
+def _ray_serve(request: DeploymentRequest, times: Timings) -> Values:
+    deploy = request.deploy
+    variable = deploy.ready_timeout and deploy.ready_timeout.variable
+    return {
+        "initial_replicas": max(1, request.replicas_min),
+        "runtime_env": variable and {"env_vars": {variable: str(times.ready_timeout_s)}},
+        "runtime_reason": f"seconds that {deploy.title} waits for its engine",
+    }
+
+
+def _configmap(request: DeploymentRequest, times: Timings) -> Values:
+    profile = request.profile if request.profile is not None else request.prediction.context.start.profile
+    if profile is None:
+        raise ConfigError("profile", MISSING, "nothing to put into a ConfigMap", "give one that calibrate wrote")
+    text = profile.to_json()
+    if (size := len("profile.json") + len(text.encode())) > MAX_CONFIGMAP:
+        problem = f"bytes, more than the {MAX_CONFIGMAP} of a ConfigMap"
+        raise ConfigError("profile", size, problem, "keep it in a volume instead")
+    engine = f"{profile.engine} {profile.engine_version}"
+    label = request.suffixed("profile")
+    return {"profile": text, "profile_name": profile.name, "profile_engine": engine, "profile_label": label}
+
+
+class _ColdCaches(NamedTuple):
+    """A start with caches of unknown state taken as cold at every quantile, as on a new node; whether it starts or not."""
+
+    prediction: StartupPrediction
+
+    def quantile(self, probability: float, /) -> float:
+        return self.prediction.slowest_s * self.prediction.spread.factor(probability)
+
+
+def _blis(request: DeploymentRequest, times: Timings) -> Values:
+    """From a node that is there to a server that answers, as mean and deviation [s]."""
+    prediction, on_node = request.prediction, ("image_pull", "container_start")
+    loading = moments(_ColdCaches(start_with(prediction, on_node)))
+    provision = moments(segment_time(start_with(prediction, ("provision",)), ("provision",)))
+    return {
+        "mean": round(loading.mean_s, 3),
+        "deviation": round(loading.standard_deviation_s, 3),
+        "provision_mean": f"{provision.mean_s:.3f}",
+        "provision_deviation": f"{provision.standard_deviation_s:.3f}",
+        "on_node": " + ".join(format_seconds(time) for phase, time in prediction.segments.items() if phase in on_node),
+        "slowest": format_seconds(times.slowest_s),
+    }
+
+
+def _llm_d(request: DeploymentRequest, times: Timings) -> Values:
+    return {"duration": f"{times.slowest_s:.3f}s"}
+
+
+# --- formats --------------------------------------------------------------------------------------------------------------
+
+
+def _text(
+    template: str, own: Callable[[DeploymentRequest, Timings], Values], request: DeploymentRequest, times: Timings
+) -> str:
+    return "".join(f"{line}\n" for line in filled(_template(template), _common(request, times) | own(request, times)))
+
+
+def _env(request: DeploymentRequest, times: Timings) -> str:
+    """The engine's own timeout for a shell to source. Raises ConfigError for an engine that has no such variable."""
+    deploy = request.deploy
+    if (timeout := deploy.ready_timeout) is None:
+        problem = f"{request.engine.engine} waits for its workers without a limit, no variable sets one"
+        raise ConfigError("format", "env", problem, "take startup-probe or json")
+    read = f"{ready_timeout_reason(times)}; read from {deploy.title} {'.'.join(map(str, timeout.since))} on"
+    notes = [f"# {_line(text)}" for text in (*head(request, times), read)]
+    return "\n".join([*notes, f"export {timeout.variable}={times.ready_timeout_s}", ""])
+
+
+def _dynosim(request: DeploymentRequest, times: Timings) -> str:
+    """For --extra-engine-args of Dynamo's mocker (DynoSim), as usual on a new node; the same as its flag --startup-time [s]."""
+    return json.dumps({"startup_time": round(times.slowest_s, 3)}) + "\n"
+
+
+def _json(request: DeploymentRequest, times: Timings) -> str:
+    """Every number, with what it was worked out from."""
+    prediction = request.prediction
+    return canonical_json(
+        {
+            "name": request.label,
+            "model": request.public_model,
+            "hardware": prediction.context.hardware_name,
+            "engine": prediction.context.engine_name,
+            "calibrated": prediction.calibrated,
+            "starts": prediction.memory.fits,
+            "policy": request.policy.model_dump(mode="json"),
+            "quantile_evidence": {
+                "held_out_groups": held_out_groups(prediction),
+                "groups_needed": groups_needed(request.policy.quantile),
+                "note": evidence_reason(request, times),
+            },
+            "timings": times._asdict(),
+            "segments": {str(phase): seconds for phase, seconds in prediction.segments.items()},
+            "replicas_min": request.replicas_min,
+            "replicas_max": request.most_replicas,
+            "warm_replicas": request.warm_replicas,
+            "requests_per_replica": request.requests_each,
+            "warnings": list(prediction.warnings),
+        }
+    )
+
+
+class Format(NamedTuple):
+    """One way to print a plan."""
+
+    function: Callable[[DeploymentRequest, Timings], str]
+    description: str
+    kind: Literal["yaml", "json", "env"] = "yaml"
+
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        "kubernetes": Format(partial(_text, "kubernetes.yaml", _pod), "Deployment: server, startup probe, progress deadline, devices"),
+        "startup-probe": Format(partial(_text, "startup-probe.yaml", _probe), "startupProbe of a container, alone"),
+        "hpa": Format(partial(_text, "hpa.yaml", _hpa), "HorizontalPodAutoscaler with behaviour"),
+        "keda": Format(partial(_text, "keda.yaml", _keda), "ScaledObject of KEDA: polling, cool-down, behaviour"),
+        "karpenter": Format(partial(_text, "karpenter.yaml", _karpenter), "disruption part of a NodePool of Karpenter"),
+        "knative": Format(partial(_text, "knative.yaml", _knative), "Service of Knative: deadline, scale bounds and delays"),
+        "ray-serve": Format(partial(_text, "ray-serve.yaml", _ray_serve), "delays of Ray Serve's autoscaler, timeout of KubeRay"),
+        "configmap": Format(partial(_text, "configmap.yaml", _configmap), "ConfigMap that holds the profile"),
+        "env": Format(_env, "the variable of the engine's own timeout, for a shell", "env"),
+        "blis": Format(partial(_text, "blis.yaml", _blis), "BLIS (inference-sim): loading_delay as mean and deviation"),
+        "llm-d-inference-sim": Format(partial(_text, "llm-d-inference-sim.yaml", _llm_d), "llm-d-inference-sim: startup-duration"),
+        "dynosim": Format(_dynosim, "DynoSim (Dynamo's mocker): startup_time", "json"),
+        "json": Format(_json, "every number, for programs", "json"),
+    }
+)  # fmt: skip
+"""Name of a format -> how it is printed."""
+
+
+def render(name: str, request: DeploymentRequest) -> str:
+    """A plan in a format of ``FORMATS``, ready to paste; ends with a line break.
+
+    Raises UnknownNameError for another format, ConfigError for what ``timings`` or the format refuses.
+    """
+    if not isinstance(name, str) or name not in FORMATS:
+        raise UnknownNameError("format", str(name), FORMATS)
+    if not isinstance(request, DeploymentRequest):
+        raise wrong_type("request", request, "a DeploymentRequest", "DeploymentRequest(prediction=predict(...), ...)")
+    return FORMATS[name].function(request, timings(request))
