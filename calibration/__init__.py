@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from calibration.measure.starts import Limits, ServerError
     from calibration.probe.probe import probe_host
     from calibration.probe.results import ProbeReport
-    from calibration.runs.read import read_runs, write_runs
+    from calibration.runs.read import read_runs
     from calibration.runs.record import RunRecord
+    from calibration.runs.write import write_runs
 
 _HOMES = {
     "calibrate": "fit.calibrate",
@@ -54,7 +55,7 @@ _HOMES = {
     "diff_profiles": "fit.calibrate",
     "fit_profile": "fit.calibrate",
     "read_runs": "runs.read",
-    "write_runs": "runs.read",
+    "write_runs": "runs.write",
     "RunRecord": "runs.record",
     "cross_validate": "fit.validate",
     "diagnose": "logs.diagnosis",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from calibration.runs.published import published_runs
-from calibration.runs.read import write_runs
+from calibration.runs.write import write_runs
 from startup_model import Profile, predict
 
 RUNS = Path(__file__).parent.parent / "examples" / "runs"

@@ -62,8 +62,8 @@ from calibration.measure.states import CompileCaches, compile_state, prepare_pag
 from calibration.measure.steps import Step, configuration, engine_of, launch_of_step
 from calibration.measure.view import View, announce
 from calibration.page_cache import checkpoint_files, evict, read_into_cache, resident_fraction
-from calibration.runs.read import append_run, check_appendable
 from calibration.runs.record import PhaseSum, RunRecord
+from calibration.runs.write import append_run, check_appendable
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
 from startup_model.errors import ConfigError, InputFileError, StartupModelError
 
@@ -917,7 +917,7 @@ def test_a_file_of_another_profiler_is_never_removed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_another_process_has_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibration.runs.read._LOCK_S", 0.1)
+    monkeypatch.setattr("calibration.runs.write._LOCK_S", 0.1)
     out = tmp_path / "runs.jsonl"
     append_run(run_of(5.0, {}), out)
     with out.open("rb") as file:

@@ -165,7 +165,7 @@ def _append(
     process_start: float | None,
 ) -> None:
     """Append records; what cannot become one is named and left out."""
-    from calibration.runs.read import append_run
+    from calibration.runs.write import append_run
 
     known = _digests(path)
     written = 0

@@ -19,8 +19,9 @@ from calibration.measure.session import Session, check_flag
 from calibration.measure.starts import Limits, Progress
 from calibration.measure.states import CompileCaches
 from calibration.measure.steps import CompileCache, PageCache, Step, TorchCompile
-from calibration.runs.read import ReadReport, append_run, check_appendable, read_runs
+from calibration.runs.read import ReadReport, read_runs
 from calibration.runs.record import RunRecord
+from calibration.runs.write import append_run, check_appendable
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, InputFileError, shown
 from startup_model.hardware import HardwareConfig

@@ -20,15 +20,10 @@ from startup_model.hardware import Cpu, HardwareConfig, Storage
 from startup_model.models.config import ModelConfig, Quantization
 from startup_model.phases import Phase
 
-__all__ = ["CITATION", "HOSTS", "PACKED", "PublishedHost", "published_runs", "records_digest"]
-
 CITATION = "arXiv 2606.07362, Breaking the Ice: Analyzing Cold Start Latency in vLLM (MLSys 2026); means of five starts"
 
-_PAGE_CACHE = 8.3e9
-"""Nominal rate of copies from the page cache, bytes per second: what the EPYC 9354 host reaches; ratios of other hosts
-are relative to it."""
-_SATA_SSD = 0.6e9
-"""Nominal rate of a SATA III link, bytes per second; the cold runs reach 0.58 GB/s of it."""
+_PAGE_CACHE = 8.3e9  # bytes per second from the page cache: what the EPYC 9354 host reaches; ratios of other hosts are relative to it
+_SATA_SSD = 0.6e9  # nominal bytes per second of a SATA III link; the cold runs reach 0.58 GB/s of it
 
 
 class PublishedHost(NamedTuple):
@@ -70,6 +65,10 @@ HOSTS: Mapping[str, PublishedHost] = {
 _MIXED_STORAGE = frozenset({"h100nvl_no_torch_compile", "h100nvl_quantization"})
 """Data sets labelled hot of which some rows read from disk (13 GB in 5 s beside 16 GB in 2.4 s): their states are unknown."""
 
+MAX_NUM_SEQS = 256
+"""``max_num_seqs`` of the published starts, which have no column for it."""
+CAPTURE_SIZES = (1, 2, 4, *range(8, 513, 8))
+"""Batch sizes of vLLM's V1 core before 0.11.2, of which a run captures the first ones."""
 PACKED = {
     "awq": Quantization(method="awq", bits=4, group_size=128),
     "gptq": Quantization(method="gptq", bits=4, group_size=128),
@@ -115,8 +114,8 @@ def _record(row: Mapping[str, str]) -> RunRecord:
         page_cache="hot" if hot else "cold" if row["page_cache"] == "cold" else "unknown",
         torch_compile=False if compile_state == "off" else None,
         compile_cache="cold" if compile_state == "cold" else "warm",
-        max_num_seqs=256,
-        capture_sizes=None if captures is None else (1, 2, 4, *range(8, 513, 8))[:captures],
+        max_num_seqs=MAX_NUM_SEQS,
+        capture_sizes=None if captures is None else CAPTURE_SIZES[:captures],
     )
     return RunRecord(
         model=model,

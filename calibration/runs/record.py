@@ -7,29 +7,48 @@ the caches is part of the engine's configuration, ``unknown`` where nobody knows
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_serializer, model_validator
 
 from startup_model.engines.config import EngineConfig
-from startup_model.errors import ConfigError, UnknownNameError
+from startup_model.errors import ConfigError, UnknownNameError, conflict, duplicate, out_of_range
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
 from startup_model.models.config import ModelConfig
 from startup_model.phases import Phase
 from startup_model.units import Seconds
 
-__all__ = ["PhaseSum", "RunRecord", "RunStatus"]
-
 RunStatus = Literal[
     "ok", "incomplete", "load_failed", "profiling_failed", "oom", "kv_cache_too_small", "capture_failed", "crashed"
 ]
 """How a start ended: ok, still under way where the record ends, or why it failed."""
 
-_MILLISECONDS = 500.0
-"""A wall time above so many times the sum of its phases, or phases so much above it, was given in milliseconds."""
+_MILLISECONDS = (
+    500.0  # a wall time above so many times its phases, or phases so much above it, was given in milliseconds
+)
+_TYPO = 0.85  # likeness to a known phase from which an unknown one is a slip of the pen
 
 Name = Annotated[str, Field(max_length=200)]
+
+
+def phase_names() -> list[str]:
+    """The phases that this release knows, in the order of a start."""
+    return [phase.value for phase in Phase]
+
+
+def is_phase(name: str) -> bool:
+    """Whether this release knows a phase of that name."""
+    return name in Phase._value2member_map_
+
+
+def _check_phases(names: Iterable[str]) -> None:
+    """Raise UnknownNameError for a misspelt phase; one unlike all others may be of a newer release, or of a plug-in."""
+    for name in names:
+        if not is_phase(name) and any(SequenceMatcher(None, name.lower(), p).ratio() > _TYPO for p in phase_names()):
+            raise UnknownNameError("phases", name, phase_names())
 
 
 class PhaseSum(FrozenModel):
@@ -40,10 +59,9 @@ class PhaseSum(FrozenModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for name in self.phases:
-            _known_phase(name)
+        _check_phases(self.phases)
         if len(set(self.phases)) != len(self.phases):
-            raise ConfigError("sums.phases", self.phases, "a phase stands there twice", "name each phase once")
+            raise duplicate("sums.phases", self.phases, "name each phase once")
         return self
 
 
@@ -51,7 +69,7 @@ class RunRecord(FrozenModel):
     """One measured start-up, or the mean of several repetitions. Seconds throughout; what was not measured is absent. A start
     that failed may have measured nothing at all.
 
-    Raises ConfigError for an unknown phase, phases that sum to more than the wall time, or figures in milliseconds.
+    Raises ConfigError for a misspelt phase, phases that sum to more than the wall time, or figures in milliseconds.
     """
 
     model: ModelConfig
@@ -59,6 +77,9 @@ class RunRecord(FrozenModel):
     engine: EngineConfig
     phases: dict[str, Seconds] = Field(default_factory=dict)
     """Canonical phase -> measured seconds."""
+    unknown_phases: dict[str, Seconds] = Field(default_factory=dict, exclude=True)
+    """Phases that this release does not know, from a newer one or from a plug-in that is not installed. They are written back among ``phases``; their
+    time counts as unattributed."""
     sums: Annotated[tuple[PhaseSum, ...], Field(strict=False)] = ()
     """Figures that hold several phases together."""
     wall_s: Seconds | None = None
@@ -86,46 +107,51 @@ class RunRecord(FrozenModel):
     step: Name = ""
     """Step of the plan that the run was made for; a plan that goes on after an interruption leaves such steps out."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _split_phases(cls, data: Any) -> Any:
+        """Put phases where they belong in this release, wherever the one that wrote the record had them."""
+        phases = data.get("phases", {}) if isinstance(data, dict) else None
+        if not isinstance(phases, dict):
+            return data
+        unknown = data.get("unknown_phases") or {}
+        if not isinstance(unknown, dict) or (not unknown and all(map(is_phase, phases))):
+            return data
+        every = unknown | phases
+        split = {known: {n: s for n, s in every.items() if is_phase(str(n)) == known} for known in (True, False)}
+        return data | {"phases": split[True], "unknown_phases": split[False]}
+
+    @field_serializer("phases")
+    def _all_phases(self, phases: dict[str, float]) -> dict[str, float]:
+        return phases | self.unknown_phases if self.unknown_phases else phases
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for name in self.phases:
-            _known_phase(name)
-        if self.status == "ok" and not self.phases and not self.sums and self.wall_s is None:
-            raise ConfigError("phases", "{}", "the record measures nothing", "give phases, sums or wall_s")
-        total = sum(self.phases.values())
-        slack = self.stamp_resolution_s * (len(self.phases) + 1)
-        if self.wall_s is not None and total > self.wall_s * 1.01 + slack:
-            if total > _MILLISECONDS * self.wall_s:
-                raise ConfigError("phases", f"sum {total:.4g}", "they look like milliseconds", "give seconds")
-            raise ConfigError(
-                "phases",
-                f"sum {total:.4g} s",
-                f"they come to more than wall_s = {self.wall_s:.4g} s",
-                "check units and stages",
-            )
-        if self.wall_s is not None and total > 1.0 and self.wall_s > _MILLISECONDS * total:
-            raise ConfigError(
-                "wall_s", self.wall_s, f"phases come to {total:.4g} s: it looks like milliseconds", "give seconds"
-            )
-        if self.wall_s == 0:
-            raise ConfigError("wall_s", 0, "a start takes time", "give seconds, or leave it out")
-        if (
-            self.wall_s is not None
-            and self.first_token_s is not None
-            and self.first_token_s < self.wall_s * 0.99 - slack
-        ):
-            raise ConfigError(
-                "first_token_s",
-                self.first_token_s,
-                f"it is before ready, wall_s = {self.wall_s:.4g}",
-                "count from process start",
-            )
+        _check_phases(self.unknown_phases)
+        wall_s, phases = self.wall_s, self.phases | self.unknown_phases
+        total, slack = sum(phases.values()), self.stamp_resolution_s * (len(phases) + 1)
+        if self.status == "ok" and not phases and not self.sums and wall_s is None:
+            raise ConfigError("phases", "{}", "the record has no measurements", "give phases, sums or wall_s")
+        if wall_s is not None:
+            if total > wall_s * 1.01 + slack:
+                if total > _MILLISECONDS * wall_s:
+                    raise ConfigError("phases", f"sum {total:.4g}", "they look like milliseconds", "give seconds")
+                words = f"they come to more than wall_s = {wall_s:.4g} s"
+                raise ConfigError("phases", f"sum {total:.4g} s", words, "check units and stages")
+            if total > 1.0 and wall_s > _MILLISECONDS * total:
+                words = f"phases come to {total:.4g} s: it looks like milliseconds"
+                raise ConfigError("wall_s", wall_s, words, "give seconds")
+            if wall_s == 0:
+                raise out_of_range("wall_s", 0, "above 0", "give seconds, or leave it out")
+            if self.first_token_s is not None and self.first_token_s < wall_s * 0.99 - slack:
+                words = f"ready at wall_s = {wall_s:.4g}, which comes before it"
+                raise conflict("first_token_s", self.first_token_s, words, "count from process start")
         for figure in self.sums:
-            inside = sum(self.phases.get(name, 0.0) for name in figure.phases)
-            most = self.wall_s if self.wall_s is not None else math.inf
+            inside = sum(phases.get(name, 0.0) for name in figure.phases)
+            most = wall_s if wall_s is not None else math.inf
             if inside > figure.seconds * 1.01 + slack or figure.seconds > most * 1.01 + slack:
-                other = f"wall_s = {most:.4g}" if figure.seconds > most else f"its phases come to {inside:.4g} s"
-                raise ConfigError("sums.seconds", figure.seconds, f"it contradicts {other}", "check units and stages")
+                other = f"wall_s = {most:.4g}" if figure.seconds > most else f"its phases, which come to {inside:.4g} s"
+                raise conflict("sums.seconds", figure.seconds, other, "check units and stages")
         return self
 
     @property
@@ -136,14 +162,9 @@ class RunRecord(FrozenModel):
     @property
     def hidden(self) -> frozenset[str]:
         """Phases of which only a part was measured."""
-        return frozenset() if self.measured_from == "process_start" else frozenset({Phase.FRAMEWORK_BOOTSTRAP.value})
+        return frozenset() if self.measured_from == "process_start" else frozenset({"framework_bootstrap"})
 
     @property
     def unattributed_s(self) -> float | None:
-        """Wall time that no measured phase holds; None without a wall time."""
+        """Wall time that no known phase holds; None without a wall time."""
         return None if self.ready_s is None else self.ready_s - sum(self.phases.values())
-
-
-def _known_phase(name: str) -> None:
-    if name not in Phase.__members__.values():
-        raise UnknownNameError("phases", name, [phase.value for phase in Phase])
