@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,9 +37,9 @@ from startup_model import (
     sweep,
 )
 from startup_model.comparison import Gain
-from startup_model.plots import canvas, logged
-from startup_model.plots.roles import roles_of
-from startup_model.plots.texts import short_label
+from startup_model.plots import canvas, starts
+from startup_model.plots.canvas import short_label
+from startup_model.plots.sweeps import roles_of
 
 ROOT = Path(__file__).parent.parent
 MODEL = "meta-llama/Llama-2-7b-hf"
@@ -74,38 +75,74 @@ def new_axes(width: float = 8.0, height: float = 5.0) -> Any:
     return Figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
+@cache
 def warm() -> StartupPrediction:
     """A start of the example run, with its profile: a narrow interval."""
     run = read_runs(ROOT / "examples" / "runs" / "l40s.yaml")[0]
     return predict(run.model, run.hardware, run.engine, profile=fit_profile([run]))
 
 
-def overlapping() -> StartupPrediction:
+@cache
+def both() -> StartupPrediction:
     """SGLang builds the tokenizer beside the load of the model."""
     return predict(MODEL, "h100-sxm", EngineConfig(engine="sglang"), page_cache="cold", include=["image_pull"])
 
 
-WARM = warm()
-BASE = predict(MODEL, "h100-nvl")
-BOTH = overlapping()
-LOG = parse_log(ROOT / "examples" / "logs" / "base.log")
-GAINS = sensitivity(WARM)
+@cache
+def base() -> StartupPrediction:
+    return predict(MODEL, "h100-nvl")
+
+
+@cache
+def log() -> Any:
+    return parse_log(ROOT / "examples" / "logs" / "base.log")
+
+
+@cache
+def gains() -> Any:
+    return sensitivity(warm())
+
+
 BANDWIDTHS = np.geomspace(1e8, 1e10, 9)
-CURVE = sweep(MODEL, "h100-sxm", axes={COLD: BANDWIDTHS}, page_cache="cold")
-TWO = sweep(MODEL, "h100-sxm", axes={"hardware": ["h100-sxm", "l40s"], COLD: BANDWIDTHS}, page_cache="cold")
-BUYER = sweep(MODEL, "h100-sxm", axes={"hardware": ["h100-sxm", "a100-80gb", "l40s"], "store": STORES, "model": MODELS})
-RANKS = sweep(MODELS[1], "l40s", axes={"model": MODELS[1:3], "engine.tp": [1, 2, 4], "engine.enforce_eager": [False, True]})  # fmt: skip
+
+
+@cache
+def curve() -> Sweep:
+    return sweep(MODEL, "h100-sxm", axes={COLD: BANDWIDTHS}, page_cache="cold")
+
+
+@cache
+def two() -> Sweep:
+    return sweep(MODEL, "h100-sxm", axes={"hardware": ["h100-sxm", "l40s"], COLD: BANDWIDTHS}, page_cache="cold")
+
+
+@cache
+def buyer() -> Sweep:
+    axes = {"hardware": ["h100-sxm", "a100-80gb", "l40s"], "store": STORES, "model": MODELS}
+    return sweep(MODEL, "h100-sxm", axes=axes)
+
+
+@cache
+def ranked() -> Sweep:
+    axes = {"model": MODELS[1:3], "engine.tp": [1, 2, 4], "engine.enforce_eager": [False, True]}
+    return sweep(MODELS[1], "l40s", axes=axes)
+
+
+@cache
+def many() -> Sweep:
+    return sweep(MODEL, "l40s", axes={"engine.version": [f"0.10.{i}" for i in range(41)]})
+
 
 DRAWN: dict[str, Callable[[Any], Any]] = {
-    "waterfall": lambda ax: plots.waterfall(BASE, ax),
-    "waterfall of overlapping phases": lambda ax: plots.waterfall(BOTH, ax),
-    "timeline of a log": lambda ax: plots.timeline(LOG, ax),
-    "timeline of a prediction": lambda ax: plots.timeline(BOTH, ax),
-    "predicted against measured": lambda ax: plots.predicted_against_measured([BASE, WARM], [25.0, 22.0], ax),
-    "lines": lambda ax: plots.sweep_lines(TWO, ax=ax),
-    "panels": lambda ax: plots.sweep_lines(BUYER, ax=ax),
-    "tornado": lambda ax: plots.tornado(GAINS, ax),
-    "fan": lambda ax: plots.interval_fan(CURVE, ax=ax),
+    "waterfall": lambda ax: plots.waterfall(base(), ax),
+    "waterfall of overlapping phases": lambda ax: plots.waterfall(both(), ax),
+    "timeline of a log": lambda ax: plots.timeline(log(), ax),
+    "timeline of a prediction": lambda ax: plots.timeline(both(), ax),
+    "predicted against measured": lambda ax: plots.predicted_against_measured([base(), warm()], [25.0, 22.0], ax),
+    "lines": lambda ax: plots.sweep_lines(two(), ax=ax),
+    "panels": lambda ax: plots.sweep_lines(buyer(), ax=ax),
+    "tornado": lambda ax: plots.tornado(gains(), ax),
+    "fan": lambda ax: plots.interval_fan(curve(), ax=ax),
 }
 
 
@@ -154,7 +191,7 @@ def test_axes_without_a_place_in_a_grid_hold_panels_too() -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6))
-    ax = plots.sweep_lines(BUYER, ax=figure.add_axes((0.1, 0.2, 0.5, 0.6)))
+    ax = plots.sweep_lines(buyer(), ax=figure.add_axes((0.1, 0.2, 0.5, 0.6)))
     edges = [axes.get_position().extents for axes in figure.axes]
     assert ax.figure is figure
     assert np.min(edges, axis=0)[:2] == pytest.approx([0.1, 0.2])
@@ -165,15 +202,15 @@ def test_a_subfigure_will_do() -> None:
     from matplotlib.figure import Figure
 
     part = Figure(figsize=(9, 4), layout="constrained").subfigures(1, 2)[0]
-    assert plots.waterfall(BASE, part.add_subplot()).figure is part
+    assert plots.waterfall(base(), part.add_subplot()).figure is part
 
 
 def test_in_a_notebook_pyplot_shows_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     plt = pytest.importorskip("matplotlib.pyplot")
-    plots.waterfall(BASE)
+    plots.waterfall(base())
     assert plt.get_fignums() == []
     monkeypatch.setattr(canvas, "_in_notebook", lambda: True)
-    ax = plots.waterfall(BASE)
+    ax = plots.waterfall(base())
     assert plt.get_fignums() == [ax.figure.number]
     plt.close(ax.figure)
 
@@ -249,48 +286,55 @@ def test_every_phase_has_a_look_of_its_own_that_differs_in_grey_from_the_next() 
 def test_a_phase_has_its_colour_in_every_picture() -> None:
     from matplotlib.colors import to_rgb
 
-    for ax in (plots.waterfall(BASE), plots.timeline(LOG), plots.timeline(BASE)):
+    for ax in (plots.waterfall(base()), plots.timeline(log()), plots.timeline(base())):
         row = rows(ax).index("weight_load")
         bar = next(patch for patch in ax.patches if round(patch.get_y() + patch.get_height() / 2) == row)
         assert bar.get_facecolor()[:3] == to_rgb(plots.PHASE_LOOKS[Phase.WEIGHT_LOAD].colour)
+
+
+def test_a_phase_that_is_not_known_here_is_drawn_neutrally() -> None:
+    assert canvas.style_of("kernel_warmup") not in plots.PHASE_LOOKS.values()
+    assert canvas.style_of("weight_load + kernel_warmup") == plots.PHASE_LOOKS[Phase.WEIGHT_LOAD]
+    ax = plots.timeline(SimpleNamespace(phases={"weight_load": 3.0, "kernel_warmup": 4.0}))
+    assert rows(ax) == ["weight_load", "kernel_warmup"]
 
 
 # --- waterfall ------------------------------------------------------------------------------------------------------------
 
 
 def test_waterfall_bars_are_the_seconds_one_after_the_other() -> None:
-    ax = plots.waterfall(WARM)
+    ax = plots.waterfall(warm())
     *phases, total = bars(ax)
-    expected = {phase.value: entry.seconds for phase, entry in WARM.phases.items() if entry.seconds}
+    expected = {phase.value: entry.seconds for phase, entry in warm().phases.items() if entry.seconds}
     assert [length for _, _, length in phases] == pytest.approx(list(expected.values()))
     assert [begin for _, begin, _ in phases] == pytest.approx(np.cumsum([0.0, *list(expected.values())[:-1]]))
-    assert phases[-1][1] + phases[-1][2] == pytest.approx(WARM.total_s)
-    assert total[1:] == pytest.approx((0.0, WARM.total_s))
+    assert phases[-1][1] + phases[-1][2] == pytest.approx(warm().total_s)
+    assert total[1:] == pytest.approx((0.0, warm().total_s))
     assert rows(ax) == [*expected, "total", "90 % interval"]
     assert ax.get_xlim()[0] == 0.0
     assert ax.get_xlabel() == "seconds"
-    low, high = WARM.interval
+    low, high = warm().interval
     assert f"{low:.1f} to {high:.1f} s" in texts(ax)
-    assert f"{WARM.total_s:.1f} s" in texts(ax)
+    assert f"{warm().total_s:.1f} s" in texts(ax)
     assert ax.get_title() == "meta-llama/Llama-3.2-3B on l40s, vllm 0.10.1.1"
 
 
 def test_waterfall_shows_time_that_is_hidden_beside_a_longer_branch() -> None:
-    ax = plots.waterfall(BOTH)
+    ax = plots.waterfall(both())
     by_row = {rows(ax)[round(row)]: (begin, length) for row, begin, length in bars(ax)}
-    hidden = BOTH.phases[Phase.TOKENIZER_LOAD]
+    hidden = both().phases[Phase.TOKENIZER_LOAD]
     assert hidden.seconds == 0.0 < hidden.elapsed_s
     assert by_row["tokenizer_load"] == pytest.approx((by_row["model_init"][0], hidden.elapsed_s))
     pale = next(patch for patch in ax.patches if patch.get_width() == pytest.approx(hidden.elapsed_s))
     assert pale.get_alpha() < 0.5
     counted = [length for name, (_, length) in by_row.items() if name not in ("tokenizer_load", "total")]
-    assert sum(counted) == pytest.approx(BOTH.total_s)
-    assert by_row["unattributed"][0] + by_row["unattributed"][1] == pytest.approx(BOTH.total_s)
+    assert sum(counted) == pytest.approx(both().total_s)
+    assert by_row["unattributed"][0] + by_row["unattributed"][1] == pytest.approx(both().total_s)
     assert any(text.endswith(", hidden") for text in texts(ax))
 
 
 def test_waterfall_of_a_longer_tokenizer_hides_the_load_in_its_order() -> None:
-    model = BOTH.context.start.model.replace(tokenizer_bytes=4_000_000_000)
+    model = both().context.start.model.replace(tokenizer_bytes=4_000_000_000)
     slow = predict(model, "h100-sxm", EngineConfig(engine="sglang"), page_cache="hot")
     assert slow.phases[Phase.WEIGHT_LOAD].seconds == 0.0
     ax = plots.waterfall(slow)
@@ -300,12 +344,12 @@ def test_waterfall_of_a_longer_tokenizer_hides_the_load_in_its_order() -> None:
 
 
 def test_waterfall_ends_a_wide_interval_in_an_arrow() -> None:
-    ax = plots.waterfall(BASE)
-    assert BASE.interval[1] > 3 * BASE.total_s
+    ax = plots.waterfall(base())
+    assert base().interval[1] > 3 * base().total_s
     right = ax.get_xlim()[1]
-    assert right < 2 * BASE.total_s
+    assert right < 2 * base().total_s
     assert [line.get_xdata()[0] for line in ax.lines if line.get_marker() == ">"] == [right]
-    assert f"{BASE.interval[0]:.1f} to {BASE.interval[1]:.1f} s" in texts(ax)
+    assert f"{base().interval[0]:.1f} to {base().interval[1]:.1f} s" in texts(ax)
 
 
 def test_waterfall_leaves_out_what_is_switched_off_and_says_what_does_not_start() -> None:
@@ -319,14 +363,14 @@ def test_waterfall_leaves_out_what_is_switched_off_and_says_what_does_not_start(
 
 
 def test_timeline_of_a_log_lays_phases_by_their_stamps() -> None:
-    ax = plots.timeline(LOG)
+    ax = plots.timeline(log())
     by_row: dict[str, list[tuple[float, float]]] = {}
     for row, begin, length in bars(ax):
         by_row.setdefault(rows(ax)[round(row)], []).append((begin, length))
     holes = by_row.pop("unattributed")
-    assert sum(length for _, length in holes) == pytest.approx(LOG.phases["unattributed"])
+    assert sum(length for _, length in holes) == pytest.approx(log().phases["unattributed"])
     lengths = {name: length for name, [(_, length)] in by_row.items()}
-    assert lengths == pytest.approx({n: s for n, s in LOG.phases.items() if s and n != "unattributed"})
+    assert lengths == pytest.approx({n: s for n, s in log().phases.items() if s and n != "unattributed"})
     spans = [(begin, begin + length) for [(begin, length)] in by_row.values()]
     assert all(end <= begin + 1e-9 for (_, end), (begin, _) in pairwise(spans))
     assert by_row["framework_bootstrap"] == [pytest.approx((0.0, 13.0))]  # "Initializing a V1 LLM engine" at 20:00:13
@@ -339,9 +383,9 @@ def test_timeline_of_a_log_lays_phases_by_their_stamps() -> None:
 
 
 def test_timeline_of_a_prediction_has_the_bars_of_the_waterfall() -> None:
-    assert bars(plots.timeline(BOTH)) == bars(plots.waterfall(BOTH))[:-1]
-    assert plots.timeline(BASE).get_xlabel() == "seconds since process start"
-    assert plots.timeline(BOTH).get_xlabel() == "seconds since the start"
+    assert bars(plots.timeline(both())) == bars(plots.waterfall(both()))[:-1]
+    assert plots.timeline(base()).get_xlabel() == "seconds since process start"
+    assert plots.timeline(both()).get_xlabel() == "seconds since the start"
 
 
 def test_timeline_of_a_run_without_stamps_lies_end_to_end() -> None:
@@ -399,9 +443,9 @@ def test_processes_have_rows_of_their_own_and_of_many_the_slowest() -> None:
 
 def test_figures_of_processes_mean_the_phases_that_the_log_parser_takes_them_for() -> None:
     printed = {name: phase for engine in ENGINES.values() for name, phase in engine.printed.items()}
-    shared = logged._RANK_FIGURES.keys() & printed.keys()
+    shared = starts._RANK_FIGURES.keys() & printed.keys()
     assert len(shared) >= 6
-    assert {name: logged._RANK_FIGURES[name] for name in shared} == {name: printed[name] for name in shared}
+    assert {name: starts._RANK_FIGURES[name] for name in shared} == {name: printed[name] for name in shared}
 
 
 @given(
@@ -414,9 +458,9 @@ def test_gaps_are_the_isotonic_regression_of_the_stamps(stages: list[tuple[float
     free = np.array([stamp for _, stamp in stages]) - np.cumsum([seconds for seconds, _ in stages])
     n = len(free)
     expected = [max(min(free[j : k + 1].mean() for k in range(i, n)) for j in range(i + 1)) for i in range(n)]
-    found = logged._gaps([logged.Stage("x", seconds, stamp, False) for seconds, stamp in stages], most)
+    found = starts._gaps([starts.Stage("x", seconds, stamp, False) for seconds, stamp in stages], most)
     assert found == pytest.approx(np.clip(expected, 0.0, most), abs=1e-6)
-    without = logged._gaps([logged.Stage("x", seconds, None, False) for seconds, _ in stages], most)
+    without = starts._gaps([starts.Stage("x", seconds, None, False) for seconds, _ in stages], most)
     assert without == pytest.approx(np.zeros(n))
 
 
@@ -440,7 +484,7 @@ def test_points_intervals_band_and_the_worst() -> None:
 
 
 def test_scales_are_logarithmic_over_more_than_a_decade() -> None:
-    ax = plots.predicted_against_measured([BASE, WARM], [24.0, 22.0])
+    ax = plots.predicted_against_measured([base(), warm()], [24.0, 22.0])
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")  # the interval of a reference host is wide
     assert legend(ax)[2:] == ["90 % interval", f"{MODEL} +3.3 %", "meta-llama/Llama-3.2-3B +2.1 %"]
 
@@ -458,11 +502,11 @@ def test_rows_of_a_validation_bring_what_was_measured() -> None:
 
 
 def test_lines_over_numbers() -> None:
-    ax = plots.sweep_lines(TWO)
+    ax = plots.sweep_lines(two())
     lines = [line for line in ax.lines if line.get_linestyle() == "-"]
     for i, line in enumerate(lines):
         assert line.get_xdata() == pytest.approx(BANDWIDTHS)
-        assert line.get_ydata() == pytest.approx(TWO.total_s[i])
+        assert line.get_ydata() == pytest.approx(two().total_s[i])
     assert len(lines) == 2
     assert legend(ax) == ["h100-sxm", "l40s"]
     assert (ax.get_xscale(), ax.get_xlabel(), ax.get_ylabel()) == (
@@ -471,24 +515,24 @@ def test_lines_over_numbers() -> None:
         "time to ready [seconds]",
     )
     assert ax.get_title() == f"{MODEL}: time to ready by cold_bandwidth, hardware"
-    one = plots.sweep_lines(CURVE, y="weight_load")
-    assert one.lines[0].get_ydata() == pytest.approx(CURVE.phases["weight_load"])
+    one = plots.sweep_lines(curve(), y="weight_load")
+    assert one.lines[0].get_ydata() == pytest.approx(curve().phases["weight_load"])
     assert one.get_legend() is None
     assert one.get_ylabel() == "weight_load [seconds]"
 
 
 def test_a_buyers_sweep_is_one_call_and_one_plot() -> None:
     """3 GPUs x 5 storage tiers x 4 models."""
-    ax = plots.sweep_lines(BUYER)
+    ax = plots.sweep_lines(buyer())
     panels = ax.figure.axes[1:]
     assert [panel.get_title(loc="left") for panel in panels] == MODELS
     assert legend(ax) == ["h100-sxm", "a100-80gb", "l40s", "does not start"]
     assert ax.get_title() == "time to ready by store, hardware, model"
     for k, panel in enumerate(panels):
         for hollow in (False, True):
-            wanted = BUYER.feasible[:, :, k] != hollow
+            wanted = buyer().feasible[:, :, k] != hollow
             assert sorted(y for _, y in points(panel, hollow=hollow)) == pytest.approx(
-                sorted(BUYER.total_s[:, :, k][wanted])
+                sorted(buyer().total_s[:, :, k][wanted])
             )
         assert panel.get_ylim() == panels[0].get_ylim()
     assert [label.get_text() for label in panels[2].get_xticklabels()] == list(STORES)
@@ -498,8 +542,8 @@ def test_a_buyers_sweep_is_one_call_and_one_plot() -> None:
 
 
 def test_what_does_not_start_is_hollow_and_dashed() -> None:
-    ax = plots.sweep_lines(RANKS, x="engine.tp", lines="model", panels="best")
-    assert not RANKS.feasible[1, 0].any()
+    ax = plots.sweep_lines(ranked(), x="engine.tp", lines="model", panels="best")
+    assert not ranked().feasible[1, 0].any()
     assert [x for x, _ in points(ax, hollow=True)] == [1.0]
     dashed = [line for line in ax.lines if line.get_linestyle() == "--"]
     assert len(dashed) == 1
@@ -507,8 +551,8 @@ def test_what_does_not_start_is_hollow_and_dashed() -> None:
 
 
 def test_other_axes_are_at_their_best() -> None:
-    ax = plots.sweep_lines(RANKS, x="engine.tp", lines="best", panels="best")
-    best = RANKS.best(per="engine.tp")
+    ax = plots.sweep_lines(ranked(), x="engine.tp", lines="best", panels="best")
+    best = ranked().best(per="engine.tp")
     assert points(ax) == [pytest.approx((tp, point.total_s)) for tp, point in best.items()]
     assert ax.get_title() == "l40s: time to ready by tp, best of model, enforce_eager"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "4"]
@@ -518,15 +562,15 @@ def test_axes_are_chosen() -> None:
     def roles(result: Sweep, **given: str) -> tuple[str | None, ...]:
         return roles_of(result, **({"x": None, "lines": None, "panels": None} | given))[:3]
 
-    assert roles(TWO) == (COLD, "hardware", None)
-    assert roles(CURVE) == (COLD, None, None)
-    assert roles(BUYER) == ("store", "hardware", "model")
-    assert roles(BUYER, x="model") == ("model", "store", "hardware")
-    assert roles(BUYER, lines="model") == ("store", "model", "hardware")
-    assert roles(BUYER, panels="best") == ("store", "model", None)
-    assert roles(BUYER, lines="best") == ("store", None, "model")
-    assert roles(BUYER, lines="best", panels="best") == ("store", None, None)
-    assert roles(RANKS) == ("engine.tp", "engine.enforce_eager", "model")
+    assert roles(two()) == (COLD, "hardware", None)
+    assert roles(curve()) == (COLD, None, None)
+    assert roles(buyer()) == ("store", "hardware", "model")
+    assert roles(buyer(), x="model") == ("model", "store", "hardware")
+    assert roles(buyer(), lines="model") == ("store", "model", "hardware")
+    assert roles(buyer(), panels="best") == ("store", "model", None)
+    assert roles(buyer(), lines="best") == ("store", None, "model")
+    assert roles(buyer(), lines="best", panels="best") == ("store", None, None)
+    assert roles(ranked()) == ("engine.tp", "engine.enforce_eager", "model")
     single = sweep(MODEL, "l40s", axes={"engine.tp": [1]})
     assert roles(single) == ("engine.tp", None, None)
     assert points(plots.sweep_lines(single)) == [pytest.approx((1.0, float(single.total_s[0])))]
@@ -553,13 +597,13 @@ def test_points_that_cannot_be_are_gaps_and_labels_may_be_anything() -> None:
 
 
 def test_tornado_bars_are_seconds_saved_to_the_left_and_added_to_the_right() -> None:
-    ax = plots.tornado(GAINS, most=5)
-    assert [length for _, _, length in bars(ax)] == pytest.approx([-gain.saved_s for gain in GAINS.gains[:5]])
+    ax = plots.tornado(gains(), most=5)
+    assert [length for _, _, length in bars(ax)] == pytest.approx([-gain.saved_s for gain in gains().gains[:5]])
     assert [begin for _, begin, _ in bars(ax)] == [0.0] * 5
-    assert ax.get_title().endswith(f"22.5 s, the 5 largest of {len(GAINS.gains)} changes")
+    assert ax.get_title().endswith(f"22.5 s, the 5 largest of {len(gains().gains)} changes")
     saves = Gain("engine.enforce_eager", "flag", "False", "True", 10.98, True)
-    gains = (saves, saves._replace(name="hardware.cpu.single_thread_score", kind="number", saved_s=-7.5))
-    ax = plots.tornado(GAINS._replace(gains=gains))
+    both_ways = (saves, saves._replace(name="hardware.cpu.single_thread_score", kind="number", saved_s=-7.5))
+    ax = plots.tornado(gains()._replace(gains=both_ways))
     assert rows(ax) == ["enforce_eager: False → True", "single_thread_score: False → True"]
     assert texts(ax) == ["−11.0 s", "+7.50 s"]
     assert [patch.get_hatch() for patch in ax.patches] == ["///", ""]
@@ -582,23 +626,23 @@ def test_tornado_shows_settings_that_do_not_start() -> None:
 
 
 def test_fan_bands_lie_between_quantiles() -> None:
-    ax = plots.interval_fan(CURVE)
+    ax = plots.interval_fan(curve())
     (median,) = [line for line in ax.lines if len(line.get_xdata()) == len(BANDWIDTHS)]
-    assert median.get_ydata() == pytest.approx(CURVE.quantile(0.5))
+    assert median.get_ydata() == pytest.approx(curve().quantile(0.5))
     for band, (low, high) in zip(ax.collections, ((0.05, 0.95), (0.1, 0.9), (0.25, 0.75)), strict=True):
         y = band.get_paths()[0].vertices[:, 1]
-        assert (y.min(), y.max()) == pytest.approx((CURVE.quantile(low).min(), CURVE.quantile(high).max()))
+        assert (y.min(), y.max()) == pytest.approx((curve().quantile(low).min(), curve().quantile(high).max()))
     assert legend(ax) == ["median", "25 to 75 %", "10 to 90 %", "5 to 95 %"]
     assert (ax.get_xscale(), ax.get_xlabel()) == ("log", "cold_bandwidth [B/s]")
 
 
 def test_fan_of_predictions_is_that_of_the_sweep() -> None:
     order = [4, 0, 8]
-    given = [predict(*CURVE.point((i,)).start[:3]) for i in order]
+    given = [predict(*curve().point((i,)).start[:3]) for i in order]
     ax = plots.interval_fan([float(BANDWIDTHS[i]) for i in order], given, name="storage [B/s]")
     (median,) = [line for line in ax.lines if len(line.get_xdata()) == 3]
     assert median.get_xdata() == pytest.approx(BANDWIDTHS[[0, 4, 8]])
-    assert median.get_ydata() == pytest.approx(CURVE.quantile(0.5)[[0, 4, 8]])
+    assert median.get_ydata() == pytest.approx(curve().quantile(0.5)[[0, 4, 8]])
     assert ax.get_xlabel() == "storage [B/s]"
 
 
@@ -619,53 +663,52 @@ def test_long_and_strange_names_are_one_line() -> None:
 
 # --- bad input ------------------------------------------------------------------------------------------------------------
 
-MANY = sweep(MODEL, "l40s", axes={"engine.version": [f"0.10.{i}" for i in range(41)]})
 BAD: list[tuple[Callable[[], Any], str]] = [
-    (lambda: plots.waterfall("x"), "prediction = \"'x'\": it is no prediction; give what predict returns"),
-    (lambda: plots.waterfall(BASE, "ax"), "it is no Axes of a figure of matplotlib; take one of plt.subplots()"),
-    (lambda: plots.timeline(3), "it has no phases; give a prediction or what parse_log returns"),
-    (lambda: plots.timeline(SimpleNamespace(phases={})), "phases: the log gives none; give a start with 1 to 64 phases"),
-    (lambda: plots.timeline(SimpleNamespace(phases=dict.fromkeys(map(str, range(65)), 1.0))), "there are 65 of them"),
+    (lambda: plots.waterfall("x"), "prediction = 'x': must be a prediction; give what predict returns"),
+    (lambda: plots.waterfall(base(), "ax"), "ax = 'ax': must be an Axes of a figure of matplotlib; take one of plt.subplots()"),
+    (lambda: plots.timeline(3), "start = 3: must be something with phases; give a prediction or what parse_log returns"),
+    (lambda: plots.timeline(SimpleNamespace(phases={})), "number of phases = 0: must be 1 to 64; give a start with phases"),
+    (lambda: plots.timeline(SimpleNamespace(phases=dict.fromkeys(map(str, range(65)), 1.0))), "number of phases = 65: must be 1 to 64"),
     (lambda: plots.timeline(SimpleNamespace(phases={"a": 0.0})), "none of them took any time"),
-    (lambda: plots.timeline(SimpleNamespace(phases={"a": math.nan})), "it should be seconds from 0 to 1e9"),
-    (lambda: plots.timeline(SimpleNamespace(phases={"a": True})), "phases.a = 'True': it should be seconds"),
-    (lambda: plots.timeline(SimpleNamespace(phases={"a": 10**18})), "it should be seconds from 0 to 1e9"),
-    (lambda: plots.timeline(SimpleNamespace(phases={"a": 1.0}, wall_s=-1.0)), "wall_s = '-1.0': it should be seconds"),
-    (lambda: plots.timeline(SimpleNamespace(phases={"a": 1.0}, moments=3)), "it is not what a parsed log has there"),
-    (lambda: plots.predicted_against_measured([], []), "predictions: 0 values; give 1 to 10000"),
-    (lambda: plots.predicted_against_measured("ab", [1.0]), "it should be a list"),
-    (lambda: plots.predicted_against_measured([BASE]), "measured: the predictions do not hold what was measured"),
-    (lambda: plots.predicted_against_measured([BASE], [1.0, 2.0]), "measured: there are 2 for 1 predictions"),
-    (lambda: plots.predicted_against_measured([BASE], [1.0], names=["a", "b"]), "names: there are 2 for 1 predictions"),
-    (lambda: plots.predicted_against_measured([BASE], [0.0]), "no start takes no time; leave it out"),
-    (lambda: plots.predicted_against_measured([BASE], ["x"]), "measured[0] = \"'x'\": it should be seconds"),
-    (lambda: plots.predicted_against_measured([3.0], [1.0]), "it is neither a prediction nor (predicted, low, high)"),
-    (lambda: plots.predicted_against_measured([(3.0, 4.0, 5.0)], [1.0]), "the prediction does not lie in its interval"),
-    (lambda: plots.predicted_against_measured([BASE], [1.0], worst=-1), "it should be a number of names from 0 to 11"),
-    (lambda: plots.predicted_against_measured([BASE], [1.0], band=1.0), "band = '1.0': it should lie between 0 and 1"),
-    (lambda: plots.sweep_lines([1]), "it is no sweep; give what sweep returns"),
-    (lambda: plots.sweep_lines(BUYER, x="stores"), "x = 'stores': not a known name; did you mean 'store'?"),
-    (lambda: plots.sweep_lines(BUYER, x="best"), "x = 'best': not a known name"),
-    (lambda: plots.sweep_lines(BUYER, lines=["store"]), "not a known name"),
-    (lambda: plots.sweep_lines(BUYER, x="store", lines="store"), "this axis is x already; choose another"),
-    (lambda: plots.sweep_lines(BUYER, y="total"), "y = 'total': not a known name; did you mean 'total_s'?"),
-    (lambda: plots.sweep_lines(MANY), "no axis has at most 40 labels; take fewer values"),
-    (lambda: plots.sweep_lines(MANY, lines="engine.version"), "its 41 labels are too many to be told apart, more than 12; take fewer values, or lines='best'"),
-    (lambda: plots.tornado(BASE), "it is none; give what sensitivity returns"),
-    (lambda: plots.tornado(GAINS, most=0), "it should be a number of bars from 1 to 100"),
-    (lambda: plots.tornado(GAINS._replace(gains=())), "no change does anything to this start"),
-    (lambda: plots.interval_fan([1.0], [BASE]), "fewer than two points that can be"),
-    (lambda: plots.interval_fan([1.0, 2.0], [BASE]), "predictions: there are 1 for 2 numbers"),
-    (lambda: plots.interval_fan([1.0, 2.0], [BASE, 3]), "predictions[1] = '3': it is no prediction"),
-    (lambda: plots.interval_fan([1.0, math.inf], [BASE, BASE]), "x[1] = 'inf': it is no finite number"),
-    (lambda: plots.interval_fan(["a", "b"], [BASE, BASE]), "it is no finite number; give the number that varies"),
-    (lambda: plots.interval_fan(BUYER), "it has hardware, store, model, not one axis of numbers"),
-    (lambda: plots.interval_fan(CURVE, [BASE]), "predictions: a sweep holds its own; leave them out"),
-    (lambda: plots.save(3, "x.png"), "it is no Axes of a figure of matplotlib"),
-    (lambda: plots.save(plots.waterfall(BASE), "x.gif"), "its suffix names no kind of picture; take one of .png, .svg, .pdf"),
-    (lambda: plots.save(plots.waterfall(BASE), "x"), "its suffix names no kind of picture"),
-    (lambda: plots.save(plots.waterfall(BASE), 3), "path = '3': it should be the name of a file"),
-    (lambda: plots.save(plots.waterfall(BASE), "x.png", dpi=1), "it should be dots per inch from 10 to 1200"),
+    (lambda: plots.timeline(SimpleNamespace(phases={"a": math.nan})), "must be seconds from 0 to 1e9"),
+    (lambda: plots.timeline(SimpleNamespace(phases={"a": True})), "phases.a = True: must be seconds"),
+    (lambda: plots.timeline(SimpleNamespace(phases={"a": 10**18})), "must be seconds from 0 to 1e9"),
+    (lambda: plots.timeline(SimpleNamespace(phases={"a": 1.0}, wall_s=-1.0)), "wall_s = -1.0: must be seconds from 0 to 1e9; correct it or omit it"),
+    (lambda: plots.timeline(SimpleNamespace(phases={"a": 1.0}, moments=3)), "moments = 3: must be a Sequence, as a parsed log has there"),
+    (lambda: plots.predicted_against_measured([], []), "values of predictions = 0: must be 1 to 10000"),
+    (lambda: plots.predicted_against_measured("ab", [1.0]), "must be a list"),
+    (lambda: plots.predicted_against_measured([base()]), "measured: missing, the predictions do not hold what was measured"),
+    (lambda: plots.predicted_against_measured([base()], [1.0, 2.0]), "number of measured = 2: contradicts 1 predictions; give one for each"),
+    (lambda: plots.predicted_against_measured([base()], [1.0], names=["a", "b"]), "number of names = 2: contradicts 1 predictions; give one for each"),
+    (lambda: plots.predicted_against_measured([base()], [0.0]), "measured[0] = 0.0: must be above 0; omit it"),
+    (lambda: plots.predicted_against_measured([base()], ["x"]), "measured[0] = 'x': must be seconds"),
+    (lambda: plots.predicted_against_measured([3.0], [1.0]), "must be a prediction or (predicted, low, high)"),
+    (lambda: plots.predicted_against_measured([(3.0, 4.0, 5.0)], [1.0]), "must be in its interval"),
+    (lambda: plots.predicted_against_measured([base()], [1.0], worst=-1), "must be a number of names from 0 to 11"),
+    (lambda: plots.predicted_against_measured([base()], [1.0], band=1.0), "band = 1.0: must be between 0 and 1"),
+    (lambda: plots.sweep_lines([1]), "must be a sweep; give what sweep returns"),
+    (lambda: plots.sweep_lines(buyer(), x="stores"), "x = 'stores': not a known name; did you mean 'store'?"),
+    (lambda: plots.sweep_lines(buyer(), x="best"), "x = 'best': not a known name"),
+    (lambda: plots.sweep_lines(buyer(), lines=["store"]), "not a known name"),
+    (lambda: plots.sweep_lines(buyer(), x="store", lines="store"), "lines = 'store': contradicts x, which is this axis already; choose another"),
+    (lambda: plots.sweep_lines(buyer(), y="total"), "y = 'total': not a known name; did you mean 'total_s'?"),
+    (lambda: plots.sweep_lines(many()), "labels of x = 41: must be at most 40; take fewer values"),
+    (lambda: plots.sweep_lines(many(), lines="engine.version"), "labels of lines = 41: must be at most 12; take fewer values, or lines='best'"),
+    (lambda: plots.tornado(base()), "must be a sensitivity; give what sensitivity returns"),
+    (lambda: plots.tornado(gains(), most=0), "must be a number of bars from 1 to 100"),
+    (lambda: plots.tornado(gains()._replace(gains=())), "no change does anything to this start"),
+    (lambda: plots.interval_fan([1.0], [base()]), "x: missing, at least two valid points are needed"),
+    (lambda: plots.interval_fan([1.0, 2.0], [base()]), "number of predictions = 1: contradicts 2 numbers; give one for each"),
+    (lambda: plots.interval_fan([1.0, 2.0], [base(), 3]), "predictions[1] = 3: must be a prediction"),
+    (lambda: plots.interval_fan([1.0, math.inf], [base(), base()]), "x[1] = inf: must be a finite number"),
+    (lambda: plots.interval_fan(["a", "b"], [base(), base()]), "must be a finite number; give the number that varies"),
+    (lambda: plots.interval_fan(buyer()), "axes = ['hardware', 'store', 'model']: must be one axis of numbers"),
+    (lambda: plots.interval_fan(curve(), [base()]), "contradicts x, a sweep that holds its own; omit them"),
+    (lambda: plots.save(3, "x.png"), "must be an Axes of a figure of matplotlib"),
+    (lambda: plots.save(plots.waterfall(base()), "x.gif"), "must be the name of a picture; let it end in one of .png, .svg, .pdf"),
+    (lambda: plots.save(plots.waterfall(base()), "x"), "must be the name of a picture"),
+    (lambda: plots.save(plots.waterfall(base()), 3), "path = 3: must be the name of a file"),
+    (lambda: plots.save(plots.waterfall(base()), "x.png", dpi=1), "must be dots per inch from 10 to 1200"),
 ]  # fmt: skip
 
 
@@ -679,7 +722,7 @@ def test_bad_input_is_one_line(call: Callable[[], Any], message: str) -> None:
 
 def test_an_axis_that_does_not_exist_is_an_unknown_name() -> None:
     with pytest.raises(UnknownNameError):
-        plots.sweep_lines(BUYER, panels="gpu")
+        plots.sweep_lines(buyer(), panels="gpu")
 
 
 # --- files ----------------------------------------------------------------------------------------------------------------
@@ -689,7 +732,7 @@ HEADS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 @pytest.mark.parametrize("suffix", HEADS)
 def test_the_same_picture_has_the_same_bytes(suffix: str, tmp_path: Path) -> None:
-    draw = {"svg": lambda: plots.sweep_lines(TWO)}.get(suffix, lambda: plots.tornado(GAINS, most=3))
+    draw = {"svg": lambda: plots.sweep_lines(two())}.get(suffix, lambda: plots.tornado(gains(), most=3))
     ax = draw()
     first = ax.get_position().bounds
     for name in ("one", "two"):
@@ -716,10 +759,14 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for draw in (lambda: plots.waterfall(BASE), lambda: plots.sweep_lines(BUYER), lambda: plots.save(None, "x.png")):  # type: ignore[arg-type]
+    for draw in (
+        lambda: plots.waterfall(base()),
+        lambda: plots.sweep_lines(buyer()),
+        lambda: plots.save(None, "x.png"),
+    ):  # type: ignore[arg-type]
         with pytest.raises(ConfigError) as caught:
             draw()
-        assert str(caught.value) == "matplotlib: it is not installed; pip install 'startup-model[notebook]'"
+        assert str(caught.value) == "matplotlib: missing, pictures need it; pip install 'startup-model[notebook]'"
 
 
 def test_without_matplotlib_the_module_can_be_imported() -> None:

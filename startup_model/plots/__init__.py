@@ -6,13 +6,10 @@ background are those of the axes, dark styles included; nothing is shown, and no
 
 from __future__ import annotations
 
-from startup_model.plots.against import predicted_against_measured
-from startup_model.plots.fan import interval_fan
-from startup_model.plots.files import save
-from startup_model.plots.gains import tornado
-from startup_model.plots.looks import PHASE_LOOKS, Look
-from startup_model.plots.phases import timeline, waterfall
-from startup_model.plots.sweeps import sweep_lines
+from startup_model.plots.canvas import PHASE_LOOKS, Look, save
+from startup_model.plots.checks import predicted_against_measured, tornado
+from startup_model.plots.starts import timeline, waterfall
+from startup_model.plots.sweeps import interval_fan, sweep_lines
 
 __all__ = [
     "PHASE_LOOKS",

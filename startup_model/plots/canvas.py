@@ -1,16 +1,84 @@
-"""Axes to draw into: those that were given or those of a new figure, their size and the colour of their text."""
+"""What all pictures share: styles, axes of a known size, texts that fit, scales, legends, checks, and files with the same bytes each time."""
 
 from __future__ import annotations
 
+import io
+import math
+import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from startup_model.errors import MISSING, ConfigError, shown
+import numpy as np
+
+from startup_model.errors import missing, one_line, out_of_range, wrong_type
+from startup_model.files import write_atomically
+from startup_model.phases import Phase
+from startup_model.prediction import StartupPrediction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["axes_for", "check_matplotlib", "checked_axes", "ink_of", "size_in_points"]
+# --- styles ---------------------------------------------------------------------------------------------------------------
+
+BLUE, SKY, GREEN, YELLOW, ORANGE, VERMILLION, PURPLE = (
+    "#0072B2", "#56B4E9", "#009E73", "#F0E442", "#E69F00", "#D55E00", "#CC79A7",
+)  # fmt: skip
+"""The palette of Okabe and Ito, "Color Universal Design" (2008), also in B. Wong, Nature Methods 8, 441 (2011)."""
+_GREY = "#808080"  # in the place of the palette's black, which a dark notebook would swallow
+
+
+class Look(NamedTuple):
+    """How a phase is drawn."""
+
+    colour: str
+    hatch: str = ""
+
+
+PHASE_LOOKS: Mapping[str, Look] = {
+    Phase.PROVISION: Look(BLUE, "///"),
+    Phase.IMAGE_PULL: Look(ORANGE, "///"),
+    Phase.CONTAINER_START: Look(GREEN, "///"),
+    Phase.FRAMEWORK_BOOTSTRAP: Look(BLUE),
+    Phase.WORKER_SPAWN: Look(SKY),
+    Phase.TOKENIZER_LOAD: Look(PURPLE, "///"),
+    Phase.MODEL_INIT: Look(YELLOW, "///"),
+    Phase.WEIGHT_LOAD: Look(ORANGE),
+    Phase.GRAPH_TRACE: Look(GREEN),
+    Phase.GRAPH_COMPILE: Look(YELLOW),
+    Phase.MEMORY_PROFILING: Look(VERMILLION),
+    Phase.KV_CACHE_INIT: Look(SKY, "///"),
+    Phase.GRAPH_CAPTURE: Look(PURPLE),
+    Phase.API_READY: Look(VERMILLION, "///"),
+    Phase.UNATTRIBUTED: Look(_GREY),
+    Phase.FIRST_REQUEST: Look(_GREY, "///"),
+}
+"""One look for each phase, the same in all pictures. Phases in a row differ in lightness or in hatch, so that a print in grey tells them apart."""
+
+_LINES = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY)  # then the colour of the text; yellow is too faint for a line
+_MARKERS = "os^Dv*Ppdh<>"  # one for each line, so that colours may come twice
+
+
+def style_of(name: str) -> Look:
+    """The look of a phase, or of the first of several that are joined by +; of what has none a neutral one."""
+    return PHASE_LOOKS.get(name.partition("+")[0].strip(), Look(_GREY, "..."))
+
+
+def line_colour(i: int, ax: Axes) -> Any:
+    """The colour of a line, by its place among the lines."""
+    colours = (*_LINES, ink_of(ax))
+    return colours[i % len(colours)]
+
+
+def marker_of(i: int) -> str:
+    """The marker of a line, by its place among the lines."""
+    return _MARKERS[i % len(_MARKERS)]
+
+
+# --- axes -----------------------------------------------------------------------------------------------------------------
 
 
 def axes_for(ax: Axes | None, width: float, height: float) -> Axes:
@@ -20,16 +88,15 @@ def axes_for(ax: Axes | None, width: float, height: float) -> Axes:
     """
     check_matplotlib()
     if ax is not None:
-        return checked_axes(ax)
+        return _checked_axes(ax)
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    if not _in_notebook():
-        return Figure(figsize=(width, height), layout=layout).add_subplot()
-    import matplotlib.pyplot as plt
-
-    return plt.figure(figsize=(width, height), layout=layout).add_subplot()
+    make: Any = Figure
+    if _in_notebook():
+        from matplotlib.pyplot import figure as make
+    axes: Axes = make(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)).add_subplot()
+    return axes
 
 
 def check_matplotlib() -> None:
@@ -39,24 +106,20 @@ def check_matplotlib() -> None:
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-        remedy = "pip install 'startup-model[notebook]'"
-        raise ConfigError("matplotlib", MISSING, "it is not installed", remedy) from None
+        raise missing("matplotlib", "pictures need it", "pip install 'startup-model[notebook]'") from None
 
 
-def checked_axes(ax: object) -> Axes:
-    """``ax`` when it is an Axes of a figure. Raises ConfigError."""
+def _checked_axes(ax: object) -> Axes:
     from matplotlib.axes import Axes
 
     if not isinstance(ax, Axes) or ax.figure is None:
-        problem = "it is no Axes of a figure of matplotlib"
-        raise ConfigError("ax", shown(ax), problem, "take one of plt.subplots(), or leave it out")
+        raise wrong_type("ax", ax, "an Axes of a figure of matplotlib", "take one of plt.subplots(), or omit it")
     return ax
 
 
 def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return hasattr(shell, "kernel")
+    return hasattr(ipython.get_ipython() if ipython is not None else None, "kernel")
 
 
 def ink_of(ax: Axes) -> Any:
@@ -68,3 +131,227 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
     """Width and height of the axes."""
     dpi = ax.figure.dpi
     return ax.bbox.width * 72.0 / dpi, ax.bbox.height * 72.0 / dpi
+
+
+def has_layout(ax: Axes) -> bool:
+    """Whether an engine lays the figure out, so that it makes room for what stands beside the axes."""
+    return ax.figure.get_layout_engine() is not None
+
+
+def whole_width(ax: Axes) -> float:
+    """How wide the axes are with what stands beside them, in points: a layout takes back the margins that an empty figure has."""
+    width = size_in_points(ax)[0]
+    return width / 0.775 - 12.0 if has_layout(ax) else width
+
+
+def width_beside_axis(ax: Axes) -> float:
+    """How wide the axes are beside a vertical axis with numbers and a name, in points."""
+    return whole_width(ax) - (4.0 * usual_size() if has_layout(ax) else 0.0)
+
+
+def set_frame(ax: Axes, along: str) -> None:
+    """A quiet grid across the direction in which values are read, and no lines where nothing is read off."""
+    ax.set_axisbelow(True)
+    (ax.xaxis if along == "x" else ax.yaxis).grid(visible=True, alpha=0.3)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def is_wide(low: float, high: float) -> bool:
+    """Whether values span more than a decade, and so ask for a logarithmic scale."""
+    return low > 0.0 and high > 10.0 * low
+
+
+def set_scale(ax: Axes, which: str, low: float, high: float, unit: str = "", most: float = 8.0) -> bool:
+    """A logarithmic scale with plain numbers where the values span more than a decade, else a linear one; about ``most`` ticks. Whether it is logarithmic."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    wide = is_wide(low, high)
+    getattr(ax, f"set_{which}scale")("log" if wide else "linear")
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    axis.set_major_formatter(EngFormatter(unit) if unit else FuncFormatter(lambda value, _: f"{value:,g}"))
+    if not wide:
+        axis.set_major_locator(MaxNLocator(max(2, int(most)), steps=[1, 2, 2.5, 5, 10]))
+        return False
+    decades = math.log10(high / low)
+    subs = next((s for s in ((1.0, 2.0, 5.0), (1.0, 3.0)) if len(s) * decades <= most), (1.0,))
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_minor_formatter(NullFormatter())
+    return True
+
+
+# --- texts ----------------------------------------------------------------------------------------------------------------
+
+
+def text_width(text: str, size: float) -> float:
+    """About how many points a text takes."""
+    return 0.6 * size * len(text)
+
+
+def longest_that_fits(texts: Sequence[str], width: float, size: float) -> str:
+    """The first text that is no wider than this, else the last."""
+    return next((text for text in texts if text_width(text, size) <= width), texts[-1])
+
+
+def usual_size(name: str = "medium") -> float:
+    """A font size of the present style, in points."""
+    from matplotlib.font_manager import FontProperties
+
+    return float(FontProperties(size=name).get_size_in_points())
+
+
+def text_scale(width: float) -> float:
+    """How much smaller text has to be in narrow axes."""
+    return max(0.6, min(1.0, width / 330.0))
+
+
+def small_size(ax: Axes) -> float:
+    """Of small text in axes that may be one of several panels."""
+    return usual_size("small") * text_scale(2.0 * size_in_points(ax)[0])
+
+
+def short_label(text: object, longest: int = 36) -> str:
+    """A name as one short line that matplotlib takes as it is: no dollar begins a formula."""
+    return shortened(text, longest).replace("$", r"\$")
+
+
+def shortened(text: object, longest: int) -> str:
+    """A name as one short line: a long one loses the organisation before its slash, then its middle."""
+    text = one_line(str(text), 400)
+    if len(text) > longest:
+        text = re.sub(r"^[\w.-]+/(?=[\w.-])", "", text)
+    return text if len(text) <= longest else f"{text[: (longest + 1) // 2 - 1]}…{text[len(text) - longest // 2 :]}"
+
+
+def set_title(ax: Axes, texts: Sequence[str], width: float, whole: float = 0.0) -> None:
+    """A title of one line over axes of this width in points: the first text that fits, else the last without its middle. A long one is smaller, and in the
+    middle of the axes and what stands at their left (``whole``: both together)."""
+    usual = float(ax.title.get_fontsize())
+    room = max(width, whole)
+    text = longest_that_fits(texts, room, 0.75 * usual)
+    size = max(0.75 * usual, min(usual, room / text_width(text or " ", 1.0)))
+    text = short_label(text, max(12, int(room / text_width(" ", size))))
+    ax.set_title(text, fontsize=size, loc="center")
+    ax.title.set_x(0.5 - (0.5 * (room - width) / width if text_width(text, size) > width else 0.0))
+
+
+def title_of(prediction: StartupPrediction) -> str:
+    """Model, node and engine, and why it does not start."""
+    context = prediction.context
+    end = "" if prediction.memory.fits else f", does not start ({prediction.memory.status})"
+    return f"{context.model_name} on {context.hardware_name}, {context.engine_name}{end}"
+
+
+def set_legend(ax: Axes, handles: Sequence[Any], width: float, *, below: bool = False, under: float = 0.0) -> float:
+    """A legend of a figure whose layout makes room for it: at the right of wide axes, else below, with ``under`` points for tick labels; in other figures
+    where there is most room inside. The width that is left for the axes, in points."""
+    size = usual_size("small") * text_scale(width)
+    style: dict[str, Any] = {"labelcolor": ink_of(ax), "facecolor": ax.get_facecolor(), "fontsize": size}
+    if not has_layout(ax):
+        ax.legend(handles=handles, loc="best", framealpha=0.8, **style)
+    elif below or width < 360.0:
+        away = (max(under, usual_size()) + 1.6 * usual_size() + 10.0) / size
+        style |= {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": away}
+        ax.legend(handles=handles, ncols=legend_columns(handles, width, size), frameon=False, **style)
+    else:
+        ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, **style)
+        return width - _legend_width(handles, size) - 12.0
+    return width
+
+
+def _legend_width(handles: Sequence[Any], size: float) -> float:
+    return max(text_width(str(handle.get_label()), size) for handle in handles) + 4.5 * size
+
+
+def legend_columns(handles: Sequence[Any], width: float, size: float) -> int:
+    """How many columns of a legend fit into this width."""
+    return max(1, min(len(handles), int(width / _legend_width(handles, size)))) if handles else 1
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------------
+
+_MAX_POINTS = 10_000
+
+
+def number_of(field: str, value: object, low: float, high: float, expected: str, remedy: str = "") -> float:
+    """A number from ``low`` to ``high``, a whole one where these are; the numbers of arrays included. Raises ConfigError."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    kinds = int if isinstance(low, int) else int | float
+    if isinstance(plain, bool) or not isinstance(plain, kinds) or not low <= plain <= high:
+        raise out_of_range(field, plain, expected, remedy)
+    return plain
+
+
+def seconds_of(value: object, field: str) -> float:
+    """A time as a plain number. Raises ConfigError."""
+    return float(number_of(field, value, 0.0, 1e9, "seconds from 0 to 1e9", "correct it or omit it"))
+
+
+def list_of(values: object, field: str) -> list[Any]:
+    """1 to 10,000 values: a list, an array, a column. Raises ConfigError."""
+    if not isinstance(values, Collection | np.ndarray) or isinstance(values, str | bytes | Mapping | Set):
+        raise wrong_type(field, values, "a list", "give one value for each start")
+    if not 1 <= len(values) <= _MAX_POINTS:
+        raise out_of_range(f"values of {field}", len(values), f"1 to {_MAX_POINTS}")
+    return list(values)
+
+
+def prediction_of(value: object, field: str = "prediction") -> StartupPrediction:
+    """The prediction itself. Raises ConfigError for anything else."""
+    if not isinstance(value, StartupPrediction):
+        raise wrong_type(field, value, "a prediction", "give what predict returns")
+    return value
+
+
+# --- files ----------------------------------------------------------------------------------------------------------------
+
+_METADATA = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}  # left out, so that the same picture has the same bytes
+_LAYOUT_ROUNDS = 2
+
+
+def save(ax: Axes, path: str | Path, *, dpi: int = 150) -> None:
+    """Write the figure of these axes as PNG (``dpi`` dots an inch), SVG or PDF, by the suffix: whole or not at all, the same picture with the same bytes.
+
+    Raises ConfigError for another suffix, InputFileError where the file cannot be written.
+    """
+    if not isinstance(path, str | Path):
+        raise wrong_type("path", path, "the name of a file", "such as sweep.png")
+    suffix = Path(path).suffix.lower()
+    if suffix not in _METADATA:
+        raise wrong_type("path", str(path), "the name of a picture", f"let it end in one of {', '.join(_METADATA)}")
+    number_of("dpi", dpi, 10, 1200, "dots per inch from 10 to 1200", "150 is usual")
+    check_matplotlib()
+    figure = _checked_axes(ax).figure.figure
+    import matplotlib
+
+    content = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "startup_model"}), _settled(figure):
+        figure.savefig(content, format=suffix[1:], dpi=dpi, metadata=_METADATA[suffix])
+    write_atomically(Path(path), [content.getvalue()])
+
+
+@contextmanager
+def _settled(figure: Figure) -> Iterator[None]:
+    """The figure with its layout worked out to a ten-thousandth and held: what a layout engine finds depends a little on where it starts."""
+    engine = figure.get_layout_engine()
+    if engine is None:
+        yield
+        return
+    before = [(ax, ax.get_position(original=True), ax.get_position(), ax.get_in_layout()) for ax in figure.axes]
+    try:
+        for _ in range(_LAYOUT_ROUNDS):
+            engine.execute(figure)
+        for ax in figure.axes:
+            left, bottom, width, height = (round(edge, 4) for edge in ax.get_position().bounds)
+            ax.set_position((left, bottom, width, height))
+        figure.set_layout_engine("none")
+        yield
+    finally:
+        figure.set_layout_engine(engine)
+        for ax, original, active, is_in_layout in before:
+            ax.set_position(original, which="original")
+            ax.set_position(active, which="active")
+            ax.set_in_layout(is_in_layout)
