@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from calibration.gate.report import Candidate
 from calibration.runs.record import RunRecord
 from startup_model.engines.config import EngineConfig
-from startup_model.errors import MISSING, ConfigError, InputFileError, StartupModelError, one_line
+from startup_model.errors import InputFileError, StartupModelError, missing, one_line, out_of_range
 from startup_model.files import is_folder, open_regular
 from startup_model.hardware import HardwareConfig, preset_names
 from startup_model.predictor import HardwareLike, ModelLike, as_hardware
@@ -21,11 +22,8 @@ if TYPE_CHECKING:
     from calibration.logs.startup import ParsedStartup
     from calibration.runs.read import ReadReport
 
-__all__ = ["Given", "host_of", "read_candidates"]
-
 _WHAT = "a file of runs or a start-up log"
-_STANDARD_INPUT = "-"
-_LONGEST_LABEL = 100
+_MAX_LABEL = 100
 
 
 class Given(NamedTuple):
@@ -50,57 +48,40 @@ def read_candidates(
     Raises InputFileError for a file that is neither, ConfigError for a log without a node or a model that is known, each in one line.
     """
     given = Given() if given is None else given
-    _check(given)
+    EngineConfig(page_cache=given.page_cache, compile_cache=given.compile_cache)  # type: ignore[arg-type]  # refuses other states
+    if given.process_start_s is not None and not 0 <= given.process_start_s < 86400:
+        raise out_of_range("process_start_s", given.process_start_s, "seconds from 0 to a day", "give the time before the first line")  # fmt: skip
     for path in paths:
-        if str(path) == _STANDARD_INPUT:
+        if str(path) == "-":
             yield from _of_starts(_piped(), "standard input", profile, given)
         else:
             yield from _read(Path(path), profile, given, report)
 
 
-def _check(given: Given) -> None:
-    """Raise ConfigError for states and times that cannot be."""
-    EngineConfig(page_cache=given.page_cache, compile_cache=given.compile_cache)  # type: ignore[arg-type]
-    head = given.process_start_s
-    if head is not None and not 0 <= head < 86400:
-        raise ConfigError(
-            "process_start_s", head, "it should be seconds from 0 to a day", "give the time before the first line"
-        )
-
-
 def _read(path: Path, profile: Profile, given: Given, report: ReadReport | None) -> Iterator[Candidate]:
     """Runs, where the first record can be read; else starts of a log."""
+    from calibration.logs.parser import parse_starts
     from calibration.runs.read import iter_runs
 
-    hardware = None if given.hardware is None else as_hardware(given.hardware)
-    runs = iter_runs(path, hardware=hardware, report=report)
-    if is_folder(path):
-        yield from _of_runs(runs, path.name, given)
-        return
-    with open_regular(path, _WHAT) as file:
-        if not file.read(1):
-            raise InputFileError(f"{path}: empty; give {_WHAT}")
-    try:
-        first = next(runs, None)
-    except InputFileError as no_runs:
-        starts = _starts(path, no_runs)
-    else:
+    runs = iter_runs(path, hardware=None if given.hardware is None else as_hardware(given.hardware), report=report)
+    if not is_folder(path):
+        with open_regular(path, _WHAT) as file:
+            if not file.read(1):
+                raise InputFileError(f"{path}: empty; give {_WHAT}")
+        try:
+            first = next(runs, None)
+        except InputFileError as no_runs:
+            reason = str(no_runs).removeprefix(f"{path}: ")
+            try:
+                starts = parse_starts(path)
+            except InputFileError:
+                raise InputFileError(f"{path}: no start-up log, and no runs that can be read: {reason}") from None
+            yield from _of_starts(starts, path.name, profile, given)
+            return
         if first is None:
             raise InputFileError(f"{path}: it holds no run; give {_WHAT}")
-        yield from _of_runs(chain([first], runs), path.name, given)
-        return
-    yield from _of_starts(starts, path.name, profile, given)
-
-
-def _starts(path: Path, no_runs: InputFileError) -> list[ParsedStartup]:
-    """The starts of a log. Raises InputFileError that says why it is neither."""
-    from calibration.logs.parser import parse_starts
-
-    try:
-        return parse_starts(path)
-    except InputFileError:
-        reason = str(no_runs).removeprefix(f"{path}: ")
-        raise InputFileError(f"{path}: no start-up log, and no runs that can be read: {reason}") from None
+        runs = chain([first], runs)
+    yield from _of_runs(runs, path.name, given)
 
 
 def _piped() -> list[ParsedStartup]:
@@ -112,43 +93,30 @@ def _piped() -> list[ParsedStartup]:
     return parse_starts(read_chunks("standard input", source), chunks=True, name="standard input")
 
 
-# --- runs ---------------------------------------------------------------------------------------------------------------
-
-
 def _of_runs(runs: Iterable[RunRecord], name: str, given: Given) -> Iterator[Candidate]:
-    said = {"page_cache": given.page_cache, "compile_cache": given.compile_cache}
-    engines: dict[int, tuple[EngineConfig, EngineConfig]] = {}
+    said = {name: getattr(given, name) for name in ("page_cache", "compile_cache")}
+
+    @lru_cache(maxsize=1024)  # runs of a file share their configurations
+    def told(engine: EngineConfig) -> EngineConfig:
+        changes = {cache: state for cache, state in said.items() if getattr(engine, cache) == "unknown" != state}
+        return engine.replace(**changes) if changes else engine
+
     for number, run in enumerate(runs, 1):
-        before = run.engine
-        changes = {
-            cache: state for cache, state in said.items() if state != "unknown" and getattr(before, cache) == "unknown"
-        }
-        if changes:  # runs of a file share their configurations: each is changed once
-            if len(engines) >= 1024:
-                engines.clear()
-            known = engines.get(id(before))
-            if known is None:
-                known = engines[id(before)] = (before, before.replace(**changes))
-            run = run.replace(engine=known[1])  # noqa: PLW2901
-        yield Candidate(run, f"{_label(name, number)}: {run.model.name}")
+        engine = told(run.engine)
+        candidate = run if engine is run.engine else run.replace(engine=engine)
+        yield Candidate(candidate, f"{_label(name, number)}: {run.model.name}")
 
 
 def _label(name: str, number: int) -> str:
-    short = one_line(name, _LONGEST_LABEL)
+    short = one_line(name, _MAX_LABEL)
     return short if number == 1 else f"{short} #{number}"
 
 
-# --- logs ---------------------------------------------------------------------------------------------------------------
-
-
 def _of_starts(starts: Sequence[ParsedStartup], name: str, profile: Profile, given: Given) -> Iterator[Candidate]:
-    notes = (
-        ()
-        if given.hardware is not None
-        else ("no hardware was given: the node is taken to be the host of the profile",)
-    )
+    is_assumed = given.hardware is None
+    notes = ("no hardware was given: the node is taken to be the host of the profile",) if is_assumed else ()
     for number, start in enumerate(starts, 1):
-        label = f"{_label(name, number)}: {one_line(start.model or 'unknown model', _LONGEST_LABEL)}"
+        label = f"{_label(name, number)}: {one_line(start.model or 'unknown model', _MAX_LABEL)}"
         evidence = "" if start.evidence is None else f"line {start.evidence.line_number}: {start.evidence.text}"
         try:
             run = _record(start, profile, given)
@@ -166,12 +134,11 @@ def _record(start: ParsedStartup, profile: Profile, given: Given) -> RunRecord:
         ranks = (start.tp or 1) * (start.pp or 1) * (start.dp or 1)
         if not node.is_cpu_only and ranks > node.gpus:
             node = node.replace(gpus=ranks)
-    state = given.compile_cache if start.compile_cache == "unknown" else start.compile_cache
     return start.to_run(
         node,
         model=given.model,
         page_cache=given.page_cache,
-        compile_cache=state,
+        compile_cache=given.compile_cache if start.compile_cache == "unknown" else start.compile_cache,
         process_start_s=given.process_start_s,
     )
 
@@ -179,9 +146,6 @@ def _record(start: ParsedStartup, profile: Profile, given: Given) -> RunRecord:
 def host_of(profile: Profile) -> HardwareConfig:
     """The host of a profile as a node: the preset of its accelerator, with its processor. Raises ConfigError where no preset has it."""
     for name in preset_names():
-        node = HardwareConfig.preset(name)
-        if node.gpu == profile.host.gpu:
+        if HardwareConfig.preset(name).gpu == profile.host.gpu:
             return HardwareConfig.preset(name, cpu={"model": profile.host.cpu})
-    raise ConfigError(
-        "hardware", MISSING, f"no preset has the accelerator of the profile ({profile.host.gpu})", "give the node (--hardware, hardware=)"
-    )  # fmt: skip
+    raise missing("hardware", f"no preset has the accelerator of the profile ({profile.host.gpu})", "give the node (--hardware, hardware=)")  # fmt: skip

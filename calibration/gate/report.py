@@ -1,30 +1,25 @@
-"""What a gate says: rows of measured against predicted seconds, findings in words, and whether all of it passes."""
+"""What a gate says: rows of measured against predicted seconds, findings in words, tables for people, JSON, and JUnit XML for build servers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from pydantic import Field
 
 from calibration.runs.record import RunRecord
-from startup_model.errors import ConfigError, UnknownNameError
+from startup_model.errors import one_line
+from startup_model.frozen import FrozenModel
 from startup_model.units import format_seconds
 
-__all__ = [
-    "FAIL_ON",
-    "KINDS",
-    "NOT_COUNTED",
-    "TOTALS",
-    "Candidate",
-    "Finding",
-    "GateReport",
-    "GateRow",
-    "PhaseSummary",
-    "RunVerdict",
-    "check_factor",
-    "check_floor",
-    "check_kinds",
-]
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from calibration.gate.compare import CompareReport
 
 KINDS: Mapping[str, str] = {
     "failed_start": "the server did not come up",
@@ -34,7 +29,7 @@ KINDS: Mapping[str, str] = {
     "gain": "faster than the profile allows: it is stale",
     "domain": "the profile says less about this start than about its own runs",
 }
-"""Kinds of findings, the gravest first -> what each means."""
+"""Kinds of findings, the most severe first -> what each means."""
 
 FAIL_ON = ("failed_start", "regression", "drift", "state")
 """Kinds that fail the gate unless asked otherwise: of drift what is slower than the limit, of state a fast one that the run says and its times do not show."""
@@ -48,8 +43,36 @@ NOT_COUNTED: Mapping[str, str] = {
 TOTALS = frozenset({"total", "measured phases", "from the first line"})
 """Rows that hold all or most of a start."""
 
-LARGEST_FACTOR = 1000.0
-LARGEST_FLOOR_S = 1e6
+_MAX_TABLES = 5  # runs that are shown phase by phase
+_MAX_ROWS = 50
+_MAX_FINDINGS = 20
+_MAX_NAME = 300
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2, Char
+
+
+def plain(value: Any, *names: str) -> Any:
+    """Plain JSON data of a value; of an object, of the attributes ``names``."""
+    if names:
+        return {name: plain(getattr(value, name)) for name in names}
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if hasattr(value, "_asdict"):
+        return plain(value, *value._fields)
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+Factor = Annotated[float, Field(gt=1.0, le=1000.0)]
+
+
+class Limits(FrozenModel):
+    """How far two times may be apart."""
+
+    factor: Factor
+    """1.5 lets half as much again pass."""
+    floor_s: Annotated[float, Field(ge=0.0, le=1e6)]
+    """What is shorter does not count."""
 
 
 class Candidate(NamedTuple):
@@ -95,7 +118,7 @@ class GateRow(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
-        return self._asdict() | {"interval_s": list(self.interval_s), "ratio": self.ratio}
+        return plain(self, *self._fields, "ratio")  # type: ignore[no-any-return]
 
 
 class Finding(NamedTuple):
@@ -127,7 +150,7 @@ class RunVerdict(NamedTuple):
     engine: str
     status: str
     verdict: str
-    """The gravest kind of its findings (domain aside), or ok."""
+    """The most severe kind of its findings (domain aside), or ok."""
     rows: tuple[GateRow, ...]
     findings: tuple[Finding, ...]
 
@@ -136,17 +159,26 @@ class RunVerdict(NamedTuple):
         """Whether nothing about the run fails the gate."""
         return not any(finding.fails for finding in self.findings)
 
-    def told(self, *, alone: bool) -> Iterator[Finding]:
-        """Findings to show; what a profile does not cover is said once for all runs where there are several."""
-        return (finding for finding in self.findings if alone or finding.kind != "domain")
+    @property
+    def total(self) -> GateRow | None:
+        """The row of the whole start, else of all phases that were measured."""
+        return next((row for row in self.rows if row.phase in ("total", "measured phases")), None)
+
+    def shown(self, *, alone: bool) -> Iterator[str]:
+        """Lines of the findings to show; what a profile does not cover is said once for all runs where there are several."""
+        return (finding.line() for finding in self.findings if alone or finding.kind != "domain")
+
+    def outcome(self) -> str:
+        """One line about the run: its total, or how it ended."""
+        if self.status != "ok" or self.total is None:
+            return self.verdict if self.status == "ok" else f"status {self.status}"
+        total = self.total
+        which = "" if total.phase == "total" else f" for the {total.phase}"
+        return f"{self.verdict}, {format_seconds(total.measured_s)}{which} against {format_seconds(total.predicted_s)} predicted"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
-        return self._asdict() | {
-            "passed": self.passed,
-            "rows": [row.to_dict() for row in self.rows],
-            "findings": [finding._asdict() for finding in self.findings],
-        }
+        return plain(self, *self._fields, "passed")  # type: ignore[no-any-return]
 
 
 class PhaseSummary(NamedTuple):
@@ -172,17 +204,17 @@ class GateReport:
     floor_s: float
     level: float
     fail_on: tuple[str, ...]
-    runs: tuple[RunVerdict, ...]
-    """Those that are listed: all, or the first thousand, the ones that fail before the others."""
     runs_total: int
     runs_failed: int
     """Runs that do not pass."""
-    overall: tuple[Finding, ...]
-    """Over all runs; empty for a single one."""
-    phases: Mapping[str, PhaseSummary]
-    """Figure -> what all runs together say of it."""
     counts: Mapping[str, int]
     """Kind -> runs with such a finding."""
+    phases: Mapping[str, PhaseSummary]
+    """Figure -> what all runs together say of it."""
+    overall: tuple[Finding, ...]
+    """Over all runs; empty for a single one."""
+    runs: tuple[RunVerdict, ...]
+    """Those that are listed: all, or the first thousand, the ones that fail before the others."""
 
     @property
     def rows(self) -> tuple[GateRow, ...]:
@@ -204,74 +236,187 @@ class GateReport:
 
     def text(self) -> str:
         """The report in words, one line a finding."""
-        return "\n".join(self.lines())
-
-    def lines(self) -> Iterator[str]:
-        """The lines of ``text``."""
-        yield self.headline()
-        yield from (finding.line() for finding in self.overall)
+        lines = [self.headline(), *(finding.line() for finding in self.overall)]
         for run in self.runs:
-            yield f"{run.label}: {_run_words(run)}"
-            yield from (f"  {finding.line()}" for finding in run.told(alone=self.runs_total == 1))
+            lines.append(f"{run.label}: {run.outcome()}")
+            lines += [f"  {line}" for line in run.shown(alone=self.runs_total == 1)]
         if len(self.runs) < self.runs_total:
-            yield f"{self.runs_total - len(self.runs)} more runs are not listed"
+            lines.append(f"{self.runs_total - len(self.runs)} more runs are not listed")
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data under the names of the attributes."""
-        return {
-            "passed": self.passed,
-            "profile": self.profile,
-            "factor": self.factor,
-            "phase_factor": self.phase_factor,
-            "floor_s": self.floor_s,
-            "level": self.level,
-            "fail_on": list(self.fail_on),
-            "runs_total": self.runs_total,
-            "runs_failed": self.runs_failed,
-            "counts": dict(self.counts),
-            "phases": {name: summary._asdict() for name, summary in self.phases.items()},
-            "overall": [finding._asdict() for finding in self.overall],
-            "runs": [run.to_dict() for run in self.runs],
-        }
+        return plain(self, *self.__slots__)  # type: ignore[no-any-return]
 
 
-def _run_words(run: RunVerdict) -> str:
-    """One line about a run: its total, or how it ended."""
-    if run.status != "ok":
-        return f"status {run.status}"
-    total = next((row for row in run.rows if row.phase in ("total", "measured phases")), None)
-    if total is None:
-        return run.verdict
-    which = "" if total.phase == "total" else f" for the {total.phase}"
-    return f"{run.verdict}, {format_seconds(total.measured_s)}{which} against {format_seconds(total.predicted_s)} predicted"
+# --- tables -------------------------------------------------------------------------------------------------------------
 
 
-# --- what callers may ask for -------------------------------------------------------------------------------------------
+def print_gate(console: Console, report: GateReport) -> None:
+    """The outcome, what was found over all runs, and the runs that matter phase by phase."""
+    alone = report.runs_total == 1
+    if not alone:
+        console.print(_overview(report))
+    shown = [run for run in report.runs if not run.passed] or list(report.runs)
+    for run in shown[:_MAX_TABLES]:
+        rows = run.rows[:_MAX_ROWS]
+        where = ", ".join(filter(None, (run.hardware, run.engine)))
+        table = _table(f"{run.label} ({where}), seconds" if where else run.label, "phase", "measured predicted ratio limit", "verdict")  # fmt: skip
+        for row in rows:
+            if row.phase == "total":
+                table.add_section()
+            _add_row(table, row.phase, *_numbers(row), row.verdict)
+        console.print(table)
+        verdicts = {row.verdict for row in rows}
+        legend = [f"{name}: {meaning}" for name, meaning in NOT_COUNTED.items() if name in verdicts]
+        _print_lines(console, [*legend, *[*run.shown(alone=alone)][:_MAX_FINDINGS]])
+    overall = [f"over all runs, {finding.line()}" for finding in report.overall[:_MAX_FINDINGS]]
+    _print_lines(console, [*overall, report.headline()])
 
 
-def check_factor(name: str, value: float) -> float:
-    """``value`` when it is a factor that something may exceed. Raises ConfigError unless 1 < value <= 1000."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1.0 < value <= LARGEST_FACTOR:
-        raise ConfigError(
-            name, value, f"it should be a number above 1, up to {LARGEST_FACTOR:g}", "1.5 lets half as much again pass"
-        )
-    return float(value)
+def _overview(report: GateReport) -> Table:
+    table = _table(f"{report.runs_total} runs", "run", "measured predicted ratio", "verdict")
+    runs = sorted(report.runs, key=lambda run: run.passed) if len(report.runs) > _MAX_ROWS else report.runs
+    for run in runs[:_MAX_ROWS]:
+        cells = _numbers(run.total)[:3] if run.total else ("", "", "")
+        _add_row(table, run.label, *cells, run.verdict if run.status == "ok" else run.status)
+    if report.runs_total > _MAX_ROWS:
+        table.caption = f"{report.runs_total - min(len(report.runs), _MAX_ROWS)} more"
+        table.caption_justify = "left"
+    return table
 
 
-def check_floor(name: str, value: float) -> float:
-    """``value`` when it is a floor in seconds. Raises ConfigError unless 0 <= value <= 10^6."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= LARGEST_FLOOR_S:
-        raise ConfigError(name, value, f"it should be seconds from 0 to {LARGEST_FLOOR_S:g}", "0.5 is usual")
-    return float(value)
+def print_compare(console: Console, report: CompareReport) -> None:
+    """What moved, and the outcome."""
+    table = _table(f"{report.kind}: {report.old} -> {report.new}", "start,phase", "old_s new_s ratio", "moved")
+    before = ""
+    for row in report.beyond[:_MAX_ROWS] or report.rows[:_MAX_ROWS]:
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        case = "" if row.case == before else row.case  # said once
+        _add_row(table, case, row.phase, f"{row.old_s:.3f}", f"{row.new_s:.3f}", ratio, row.direction)
+        before = row.case
+    console.print(table)
+    _print_lines(console, [*(f"note: {note}" for note in report.notes), report.headline()])
 
 
-def check_kinds(name: str, kinds: Iterable[str]) -> tuple[str, ...]:
-    """``kinds`` when all are kinds of findings, in their order. Raises UnknownNameError or ConfigError."""
-    if isinstance(kinds, str) or not isinstance(kinds, Iterable):
-        raise ConfigError(name, kinds, "it should be a list of kinds", f"known: {', '.join(KINDS)}")
-    given = set()
-    for kind in kinds:
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise UnknownNameError(name, str(kind), KINDS)
-        given.add(kind)
-    return tuple(kind for kind in KINDS if kind in given)
+def _table(title: str, texts: str, numbers: str, last: str) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left")
+    for heading in texts.split(","):
+        table.add_column(heading, overflow="fold")
+    for heading in numbers.split():
+        table.add_column(heading.replace("_", " "), justify="right", no_wrap=True)
+    table.add_column(last, no_wrap=True)
+    return table
+
+
+def _add_row(table: Table, *cells: str) -> None:
+    from rich.text import Text
+
+    table.add_row(*map(Text, cells))
+
+
+def _print_lines(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _numbers(row: GateRow) -> tuple[str, str, str, str]:
+    digits = 3 if row.resolution_s < 0.1 else 2
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    return f"{row.measured_s:.{digits}f}", f"{row.predicted_s:.{digits}f}", ratio, f"{row.limit_s:.{digits}f}"
+
+
+# --- JUnit --------------------------------------------------------------------------------------------------------------
+
+
+class _Case(NamedTuple):
+    """One test case."""
+
+    group: str
+    name: str
+    seconds: float
+    failure: str  # kind; empty: it passed
+    text: str  # why it failed, or what there is to say about it
+    is_skipped: bool = False
+
+
+def gate_junit(report: GateReport) -> str:
+    """JUnit XML of a report: one suite, one case for each figure of each listed run, one for each start, one for all runs together."""
+    properties = {
+        "profile": report.profile,
+        "factor": f"{report.factor:g}",
+        "phase_factor": f"{report.phase_factor:g}",
+        "floor_s": f"{report.floor_s:g}",
+        "runs": str(report.runs_total),
+        "runs_not_listed": str(report.runs_total - len(report.runs)),
+    }
+    cases = [case for run in report.runs for case in _run_cases(run)]
+    fails = [finding.kind for finding in report.overall if finding.fails]
+    if report.passed or fails or len(report.runs) < report.runs_total:  # else the cases of the runs say it
+        kind = "" if report.passed else [*fails, "regression"][0]
+        text = "\n".join([report.headline(), *(finding.line() for finding in report.overall)])
+        cases.append(_Case("all runs", "gate", 0.0, kind, text))
+    return _document("startup-model gate", cases, properties)
+
+
+def _run_cases(run: RunVerdict) -> Iterator[_Case]:
+    """A case fails by a finding about its figure; those about the start as a whole fail the case of the start."""
+    failing = [finding for finding in run.findings if finding.fails]
+    kinds = {finding.kind for finding in failing}
+    told: set[str] = set()
+    for row in run.rows:
+        words = [finding.line() for finding in run.findings if finding.phase == row.phase]
+        is_explained = row.measured_s > row.predicted_s or row.verdict in ("state", "gain")
+        kind = row.verdict if row.verdict in kinds and is_explained else ""
+        told.add(kind)
+        ratio = "nothing predicted" if row.ratio is None else f"{row.ratio:.2f} times the prediction"
+        reason = f"{NOT_COUNTED[row.verdict]}: " if row.verdict in NOT_COUNTED else ""
+        numbers = f"{reason}measured {row.measured_s:.3f} s, predicted {row.predicted_s:.3f} s, limit {row.limit_s:.3f} s: {ratio}"
+        text = "\n".join([*words, numbers] if kind else [numbers, *words])
+        yield _Case(run.label, row.phase, row.measured_s, kind, text, bool(reason))
+    left = [finding.kind for finding in failing if finding.kind not in told or not finding.phase]
+    yield _Case(run.label, "start", 0.0, left[0] if left else "", "\n".join(run.shown(alone=True)))
+
+
+def compare_junit(report: CompareReport) -> str:
+    """JUnit XML of a comparison: one case for each phase of each start."""
+    cases = [_Case(row.case, row.phase, row.new_s, row.direction, row.words()) for row in report.rows]
+    properties = {"kind": report.kind, "old": report.old, "new": report.new, "factor": f"{report.factor:g}"}
+    return _document("startup-model gate --compare", cases, properties)
+
+
+def _document(name: str, cases: list[_Case], properties: dict[str, str]) -> str:
+    """The suite as XML text; names are what they are, less what XML cannot hold."""
+    counts = {
+        "tests": len(cases),
+        "failures": sum(bool(case.failure) for case in cases),
+        "errors": 0,
+        "skipped": sum(case.is_skipped and not case.failure for case in cases),
+        "time": f"{sum(case.seconds for case in cases):.3f}",
+    }
+    attributes = {"name": name} | {key: str(value) for key, value in counts.items()}
+    root = Element("testsuites", attributes)
+    suite = SubElement(root, "testsuite", attributes)
+    holder = SubElement(suite, "properties")
+    for key, value in properties.items():
+        SubElement(holder, "property", {"name": key, "value": _clean(value)})
+    for case in cases:
+        group, title = (one_line(_clean(text), _MAX_NAME) or "unnamed" for text in (case.group, case.name))
+        entry = SubElement(suite, "testcase", {"classname": group, "name": title, "time": f"{case.seconds:.3f}"})
+        text = _clean(case.text)
+        message = text.split("\n", 1)[0]
+        if case.failure:
+            SubElement(entry, "failure", {"type": case.failure, "message": message}).text = text
+        elif case.is_skipped:
+            SubElement(entry, "skipped", {"message": message})
+        elif text:
+            SubElement(entry, "system-out").text = text
+    indent(root)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
+
+
+def _clean(text: str) -> str:
+    return _NO_XML.sub("", text)
