@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from command import Done, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -31,10 +30,18 @@ from calibration.gate import (
     judge,
     read_candidates,
 )
+from calibration.gate.figures import LogRatios, Point, common_shift
 from calibration.gate.inputs import Given, host_of
-from calibration.gate.output import compare_junit, gate_junit, print_gate
-from calibration.gate.report import FAIL_ON, KINDS, NOT_COUNTED, GateReport, RunVerdict
-from calibration.gate.shift import LogRatios, Point, common_shift
+from calibration.gate.report import (
+    FAIL_ON,
+    KINDS,
+    NOT_COUNTED,
+    GateReport,
+    RunVerdict,
+    compare_junit,
+    gate_junit,
+    print_gate,
+)
 from calibration.runs.published import published_runs
 from calibration.runs.record import PhaseSum, RunRecord
 from startup_model import EngineConfig, HardwareConfig, Phase, Profile, StartupPrediction, predict
@@ -94,16 +101,8 @@ def kinds(report: GateReport) -> list[str]:
     return [finding.kind for finding in only(report).findings if finding.kind != "domain"]
 
 
-def command(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "startup_model", "gate", *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"COLUMNS": "160"},
-    )
+def command(*arguments: object, text: str = "") -> Done:
+    return run("gate", *arguments, stdin=text.encode())
 
 
 def xml(text: str) -> ET.Element:
@@ -113,9 +112,9 @@ def xml(text: str) -> ET.Element:
 def message(arguments: Sequence[str]) -> str:
     """The one line of a run of the command that cannot do what it is asked to."""
     done = command(*arguments)
-    assert done.returncode == 2, done.stdout
-    assert len(done.stderr.strip().splitlines()) == 1
-    return done.stderr
+    assert done.status == 2, done.out
+    assert len(done.err.strip().splitlines()) == 1
+    return done.err
 
 
 # --- runs that are as predicted -----------------------------------------------------------------------------------------
@@ -404,7 +403,7 @@ def test_the_common_factor_by_hand() -> None:
     assert not common_shift([Point("a", 0.7, 0.0), Point("b", 0.7, 0.0)]).is_common  # two phases are too few
     assert not common_shift([Point(str(i), 0.05, 0.0) for i in range(5)]).is_common  # 5 % is no shift
     four = [Point(str(i), 0.7, 0.0) for i in range(3)] + [Point("apart", 0.0, 0.0)]
-    assert common_shift(four).apart == ("apart",)
+    assert common_shift(four).outliers == ("apart",)
     assert common_shift(four).is_common
     assert not common_shift([*four, Point("too", 0.0, 0.0)]).is_common
     assert not common_shift([]).is_common
@@ -693,7 +692,7 @@ def test_stale_profiles_and_failed_starts_are_counted() -> None:
 
 
 def test_many_runs_are_read_one_by_one_and_listed_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "MOST_LISTED", 40)
+    monkeypatch.setattr(judge, "MAX_LISTED", 40)
     run, slow = run_of(predicted()), run_of(predicted(), {"graph_trace": 2.0})
     number = 240
 
@@ -839,7 +838,7 @@ def test_profiles_of_other_hosts_and_versions_say_so() -> None:
     report = compare_profiles(NVL, XEON)
     assert "processor: AMD EPYC 9354 -> Intel Xeon Platinum 8568Y+" in report.notes
     other = Profile.reference(NVL).replace(engine="sglang", generation="sglang")
-    with pytest.raises(ConfigError, match="it is a profile of sglang, the old one of vllm"):
+    with pytest.raises(ConfigError, match="a profile of sglang, the old one of vllm"):
         compare_profiles(NVL, other)
 
 
@@ -895,17 +894,17 @@ def test_a_phase_that_is_new_counts_from_nothing() -> None:
 
 
 BAD_TABLES: dict[str, tuple[Any, str]] = {
-    "empty list": ([], "an empty list"),
-    "no phases": ({"total_s": 1.0}, "is no prediction"),
-    "a text": (["x"], "is no prediction"),
-    "negative": ({"total_s": -1.0, "phases": {}}, "total_s = -1.0: it should be seconds"),
-    "nan": ({"total_s": math.nan, "phases": {}}, "total_s = nan: it should be seconds"),
-    "bool": ({"total_s": 1.0, "phases": {"a": {"seconds": True}}}, "phases.a = True: it should be seconds"),
-    "text": ({"total_s": 1.0, "phases": {"a": {"seconds": "3"}}}, "phases.a = '3': it should be seconds"),
+    "empty list": ([], "must hold 1 to 10000 predictions, got 0"),
+    "no phases": ({"total_s": 1.0}, "expected a prediction, got {'total_s': 1.0}"),
+    "a text": (["x"], "expected a prediction, got 'x'"),
+    "negative": ({"total_s": -1.0, "phases": {}}, "total_s = -1.0: "),
+    "nan": ({"total_s": math.nan, "phases": {}}, "total_s = nan: "),
+    "bool": ({"total_s": 1.0, "phases": {"a": {"seconds": True}}}, "phases.a = True: "),
+    "text": ({"total_s": 1.0, "phases": {"a": {"seconds": "3"}}}, "phases.a = '3': "),
     "huge": ({"total_s": 1.0, "phases": {"a": 10**18}}, "phases.a"),
     "missing": ({"total_s": 1.0, "phases": {"a": {}}}, "phases.a = None"),
-    "many phases": ({"total_s": 1.0, "phases": {str(i): 1.0 for i in range(200)}}, "200 phases"),
-    "many": ([{"total_s": 1.0, "phases": {}}] * 10_001, "10001 predictions, more than"),
+    "many phases": ({"total_s": 1.0, "phases": {str(i): 1.0 for i in range(200)}}, "phases = a dict of 200 items: "),
+    "many": ([{"total_s": 1.0, "phases": {}}] * 10_001, "must hold 1 to 10000 predictions, got 10001"),
 }
 
 
@@ -1021,27 +1020,27 @@ def test_a_log_of_a_model_that_is_not_known_asks_for_it(tmp_path: Path) -> None:
 # --- bad arguments ------------------------------------------------------------------------------------------------------
 
 BAD_ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
-    "factor 1": ({"factor": 1}, "factor = 1: it should be a number above 1"),
+    "factor 1": ({"factor": 1}, "factor = 1: it should be greater than 1"),
     "factor 0": ({"factor": 0.0}, "factor = 0.0"),
     "factor nan": ({"factor": math.nan}, "factor = nan"),
     "factor inf": ({"factor": math.inf}, "factor = inf"),
     "factor text": ({"factor": "1.5"}, "factor = '1.5'"),
     "factor bool": ({"factor": True}, "factor = True"),
     "phase factor": ({"phase_factor": 0.5}, "phase_factor = 0.5"),
-    "floor": ({"floor_s": -1.0}, "floor_s = -1.0: it should be seconds from 0"),
+    "floor": ({"floor_s": -1.0}, "floor_s = -1.0: it should be greater than or equal to 0"),
     "floor nan": ({"floor_s": math.nan}, "floor_s = nan"),
     "floor bool": ({"floor_s": False}, "floor_s = False"),
     "level": ({"level": 1.5}, "level = 1.5"),
     "kind": ({"fail_on": ["regresion"]}, "fail_on = 'regresion': not a known name; did you mean 'regression'?"),
-    "kinds as text": ({"fail_on": "regression"}, "fail_on = 'regression': it should be a list of kinds"),
-    "kinds as number": ({"fail_on": 3}, "fail_on = 3: it should be a list of kinds"),
-    "no runs": ({"runs": []}, "runs = 'none': there is nothing to judge"),
-    "one run": ({"runs": Candidate(None)}, "it should be a list of run records"),
-    "a text": ({"runs": "runs.jsonl"}, "runs = 'runs.jsonl': it should be a list of run records"),
-    "a number": ({"runs": 3}, "runs = 3: it should be a list"),
-    "texts": ({"runs": ["runs.jsonl"]}, "runs = 'runs.jsonl': it is no run record"),
+    "kinds as text": ({"fail_on": "regression"}, "fail_on = 'regression': must be a list of kinds"),
+    "kinds as number": ({"fail_on": 3}, "fail_on = 3: must be a list of kinds"),
+    "no runs": ({"runs": []}, "runs: missing, there is nothing to judge"),
+    "one run": ({"runs": Candidate(None)}, "must be a list of run records"),
+    "a text": ({"runs": "runs.jsonl"}, "runs = 'runs.jsonl': must be a list of run records"),
+    "a number": ({"runs": 3}, "runs = 3: must be a list"),
+    "texts": ({"runs": ["runs.jsonl"]}, "runs = 'runs.jsonl': must be a run record"),
     "ok without a record": ({"runs": [Candidate(None)]}, "a start that came up has no record"),
-    "no profile": ({"profile": None}, "profile: a gate needs one"),
+    "no profile": ({"profile": None}, "profile: missing, a gate needs one"),
     "other profile": ({"profile": 3}, "it is no profile"),
 }
 
@@ -1118,9 +1117,9 @@ def test_whatever_a_run_says_there_is_a_verdict(
 def test_the_command_passes_a_run_that_is_as_predicted(tmp_path: Path) -> None:
     out, junit = tmp_path / "gate.json", tmp_path / "junit.xml"
     done = command(str(L40S_RUN), "--profile", L40S, "--out", str(out), "--junit", str(junit))
-    assert done.returncode == 0, done.stderr
-    assert "gate passed: 1 run against profile l40s-epyc-9354 at factor 1.5" in done.stdout
-    assert "graph_trace" in done.stdout
+    assert done.status == 0, done.err
+    assert "gate passed: 1 run against profile l40s-epyc-9354 at factor 1.5" in done.out
+    assert "graph_trace" in done.out
     assert json.loads(out.read_text(encoding="utf-8"))["passed"] is True
     assert xml(junit.read_text(encoding="utf-8")).attrib["failures"] == "0"
 
@@ -1131,11 +1130,11 @@ def test_the_command_fails_with_a_table(tmp_path: Path) -> None:
     slow = run.replace(phases=run.phases | {"graph_trace": 12.0}, wall_s=run.wall_s + 7.2)
     write_runs([run, slow], tmp_path / "runs.jsonl")
     done = command(str(tmp_path / "runs.jsonl"), "--profile", L40S)
-    assert done.returncode == 1
-    assert "regression: graph_trace took 12.0 s, 2.47 times the predicted 4.85 s" in done.stdout
-    assert "2 runs" in done.stdout
-    assert command(str(tmp_path / "runs.jsonl"), "--profile", L40S, "--fail-on", "failed_start").returncode == 0
-    data = json.loads(command(str(tmp_path / "runs.jsonl"), "--profile", L40S, "--json").stdout)
+    assert done.status == 1
+    assert "regression: graph_trace took 12.0 s, 2.47 times the predicted 4.85 s" in done.out
+    assert "2 runs" in done.out
+    assert command(str(tmp_path / "runs.jsonl"), "--profile", L40S, "--fail-on", "failed_start").status == 0
+    data = json.loads(command(str(tmp_path / "runs.jsonl"), "--profile", L40S, "--json").out)
     assert data["runs_failed"] == 1
     assert data["runs"][1]["verdict"] == "regression"
 
@@ -1154,13 +1153,13 @@ def test_the_command_judges_logs(tmp_path: Path) -> None:
         "--page-cache",
         "hot",
     )
-    assert done.returncode == 0, done.stdout
+    assert done.status == 0, done.out
     piped = (LOGS / "base.log").read_text(encoding="utf-8")
-    assert command("-", "--profile", str(profile), "--page-cache", "hot", text=piped).returncode == 0
+    assert command("-", "--profile", str(profile), "--page-cache", "hot", text=piped).status == 0
     slow = piped.replace("Dynamo bytecode transform time: 4.62 s", "Dynamo bytecode transform time: 44.62 s")
     done = command("-", "--profile", str(profile), "--page-cache", "hot", "--process-start", "3", text=slow)
-    assert done.returncode == 1
-    assert "graph_trace took 44.6 s" in done.stdout
+    assert done.status == 1
+    assert "graph_trace took 44.6 s" in done.out
 
 
 def test_the_command_compares_profiles_and_predictions(tmp_path: Path) -> None:
@@ -1168,27 +1167,21 @@ def test_the_command_compares_profiles_and_predictions(tmp_path: Path) -> None:
     Profile.reference(NVL).save(tmp_path / "old.json")
     old, new = str(tmp_path / "old.json"), str(tmp_path / "new.json")
     done = command("--compare", old, new, "--junit", str(tmp_path / "junit.xml"), "--out", str(tmp_path / "moved.json"))
-    assert done.returncode == 1
-    assert "moved most: graph_trace" in done.stdout
+    assert done.status == 1
+    assert "moved most: graph_trace" in done.out
     assert json.loads((tmp_path / "moved.json").read_text(encoding="utf-8"))["most"]["phase"] == "graph_trace"
     assert xml((tmp_path / "junit.xml").read_text(encoding="utf-8")).attrib["failures"] != "0"
     asked = command("--compare", old, new, "--model", MODELS[1], "--hardware", "l40s", "--factor", "1.4", "--json")
-    assert asked.returncode == 0
-    assert "Llama-3.2-3B on l40s" in json.loads(asked.stdout)["most"]["case"]
+    assert asked.status == 0
+    assert "Llama-3.2-3B on l40s" in json.loads(asked.out)["most"]["case"]
     asked_for = ["--model", MODELS[1], "--hardware", "l40s", "--engine-version", "0.8.5", "--json"]
-    printed = subprocess.run(
-        [sys.executable, "-m", "startup_model", "predict", *asked_for],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
+    printed = run("predict", *asked_for).out
     (tmp_path / "printed.json").write_text(printed, encoding="utf-8")
     made = predict(MODELS[1], "l40s", EngineConfig(version="0.10.1.1")).to_dict()
     (tmp_path / "made.json").write_text(json.dumps(made), encoding="utf-8")
     done = command("--compare", str(tmp_path / "made.json"), str(tmp_path / "printed.json"))
-    assert done.returncode == 1
-    assert "engine: vllm 0.10.1.1 -> vllm 0.8.5" in done.stdout
+    assert done.status == 1
+    assert "engine: vllm 0.10.1.1 -> vllm 0.8.5" in done.out
 
 
 @pytest.mark.parametrize(
@@ -1228,16 +1221,16 @@ def test_kinds_that_are_no_names_are_refused() -> None:
 
 BAD_COMMANDS = {
     "missing file": (["nowhere.jsonl", "--profile", L40S], "nowhere.jsonl: no such file"),
-    "no profile": ([str(L40S_RUN)], "--profile: a gate needs one"),
+    "no profile": ([str(L40S_RUN)], "--profile: missing, a gate needs one"),
     "a profile that is none": ([str(L40S_RUN), "--profile", str(L40S_RUN)], "not valid JSON"),
-    "factor": ([str(L40S_RUN), "--profile", L40S, "--factor", "nan"], "--factor = nan: it should be a number above 1"),
-    "phase factor": ([str(L40S_RUN), "--profile", L40S, "--phase-factor", "1"], "--phase-factor = 1.0"),
+    "factor": ([str(L40S_RUN), "--profile", L40S, "--factor", "nan"], "factor = nan: "),
+    "phase factor": ([str(L40S_RUN), "--profile", L40S, "--phase-factor", "1"], "phase_factor = 1.0"),
     "kind": ([str(L40S_RUN), "--profile", L40S, "--fail-on", "drfit"], "did you mean 'drift'?"),
     "out": ([str(L40S_RUN), "--profile", L40S, "--out", "no/such/x.json"], "--out = no/such/x.json: no such folder"),
     "junit": ([str(L40S_RUN), "--profile", L40S, "--junit", "."], "--junit = .: a folder"),
-    "one to compare": (["--compare", str(L40S_RUN)], "--compare = 1: it takes two files"),
-    "compare with a profile": (["--compare", L40S, NVL, "--profile", L40S], "--profile = 'l40s-epyc-9354': it does not go"),
-    "compare with states": (["--compare", L40S, NVL, "--page-cache", "hot"], "--page-cache = 'hot': it does not go with"),
+    "one to compare": (["--compare", str(L40S_RUN)], "--compare = 1: must be two files"),
+    "compare with a profile": (["--compare", L40S, NVL, "--profile", L40S], "--profile = 'l40s-epyc-9354': contradicts --compare"),
+    "compare with states": (["--compare", L40S, NVL, "--page-cache", "hot"], "--page-cache = 'hot': contradicts --compare"),
     "compare neither": (["--compare", str(EXAMPLES / "Qwen1.5-14B" / "config.json"), NVL], "neither a profile nor"),
 }  # fmt: skip
 
@@ -1260,7 +1253,7 @@ def test_one_profile_and_one_prediction_are_not_compared(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="model = 'x': predictions say it themselves"):
         compare_files(path, path, model="x")
     contents = {
-        '[{"total_s": 1, "phases": {}}, 3]': "prediction 2: 3 is no prediction",
+        '[{"total_s": 1, "phases": {}}, 3]': "prediction 2: expected a prediction, got 3",
         '{"coefficients": {}, "schema_version": 2}': "prediction.json: ",
         "[1, 2": "not valid JSON",
         "[]": "neither a profile nor predictions",

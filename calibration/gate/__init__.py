@@ -8,17 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Candidate",
-    "CompareReport",
-    "GateReport",
-    "compare_files",
-    "compare_predictions",
-    "compare_profiles",
-    "gate",
-    "read_candidates",
-]
-
 if TYPE_CHECKING:
     from calibration.gate.compare import CompareReport, compare_files, compare_predictions, compare_profiles
     from calibration.gate.inputs import read_candidates
@@ -26,22 +15,17 @@ if TYPE_CHECKING:
     from calibration.gate.report import Candidate, GateReport
 
 _HOMES = {
-    "Candidate": "report",
-    "CompareReport": "compare",
-    "GateReport": "report",
-    "compare_files": "compare",
-    "compare_predictions": "compare",
-    "compare_profiles": "compare",
-    "gate": "judge",
-    "read_candidates": "inputs",
+    "compare": ("CompareReport", "compare_files", "compare_predictions", "compare_profiles"),
+    "inputs": ("read_candidates",),
+    "judge": ("gate",),
+    "report": ("Candidate", "GateReport"),
 }
-"""Public name -> module that defines it."""
+
+__all__ = ["Candidate", "CompareReport", "GateReport", "compare_files", "compare_predictions", "compare_profiles", "gate", "read_candidates"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,13 +10,12 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from calibration.gate.figures import CACHES
 from calibration.gate.inputs import host_of
-from calibration.gate.judge import CACHES
 from calibration.gate.report import Limits, plain
 from startup_model.errors import ConfigError, InputFileError, missing, one_line, shown
 from startup_model.files import open_regular, parse_json_object
 from startup_model.frozen import FrozenModel
-from startup_model.hardware import HardwareConfig
 from startup_model.models.config import ModelConfig
 from startup_model.predictor import (
     EngineLike,
@@ -132,7 +131,11 @@ class CompareReport:
 
 
 def _report(
-    kind: str, names: tuple[str, str], limits: Limits, times: Iterable[tuple[str, str, float, float]], notes: Iterable[str]
+    kind: str,
+    names: tuple[str, str],
+    limits: Limits,
+    times: Iterable[tuple[str, str, float, float]],
+    notes: Iterable[str],
 ) -> CompareReport:
     """A phase moved when max(new / old, old / new) > factor and the longer of the two is at least the floor."""
     rows = []
@@ -292,12 +295,11 @@ def compare_predictions(
     times = []
     for first, second in _pairs(_predictions(old, names[0]), _predictions(new, names[1]), notes):
         for field in ("model", "hardware", "engine"):
-            before, after = getattr(first, field), getattr(second, field)
-            if before != after:
-                notes[f"{field}: {before} -> {after}"] = None
-        for phase in dict.fromkeys([*first.phases, *second.phases]):
-            times.append((first.case, phase, first.phases.get(phase, 0.0), second.phases.get(phase, 0.0)))
-        times.append((first.case, "total", first.total_s, second.total_s))
+            if getattr(first, field) != getattr(second, field):
+                notes[f"{field}: {getattr(first, field)} -> {getattr(second, field)}"] = None
+        before, after = (entry.phases | {"total": entry.total_s} for entry in (first, second))
+        phases = [*(phase for phase in before | after if phase != "total"), "total"]
+        times += [(first.case, phase, before.get(phase, 0.0), after.get(phase, 0.0)) for phase in phases]
     return _report("predictions", names, limits, times, [*notes][:_MAX_NOTES])
 
 

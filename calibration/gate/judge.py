@@ -1,38 +1,56 @@
 """``gate``: measured starts against a profile; a regression, a gain, the state of a cache and drift of the host told apart.
 
-Bottom-up: the figures of a run, what a profile expects of them, a common factor, the states of the caches, one run (``RunCheck``), all runs (``GateRun``).
+The state of a cache (``find_state``), one run (``RunCheck``), all runs (``GateRun``).
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
-from statistics import median
 from typing import NamedTuple
 
-from calibration.gate.report import FAIL_ON, KINDS, TOTALS, Candidate, Finding, GateReport, GateRow, PhaseSummary, RunVerdict  # fmt: skip
+from calibration.gate.figures import (
+    CACHES,
+    LOAD,
+    MIN_SHIFT,
+    Cache,
+    Expectation,
+    ExpectedTime,
+    Forecast,
+    LogRatios,
+    MeasuredValue,
+    Point,
+    common_shift,
+    log_ratio,
+    measured_values,
+    not_judged,
+)
+from calibration.gate.report import (
+    FAIL_ON,
+    KINDS,
+    TOTALS,
+    Candidate,
+    Factor,
+    Finding,
+    GateReport,
+    GateRow,
+    Limits,
+    PhaseSummary,
+    RunVerdict,
+)
 from calibration.runs.record import RunRecord
-from startup_model.engines.config import EngineConfig
 from startup_model.errors import StartupModelError, UnknownNameError, missing, one_line, wrong_type
-from startup_model.frozen import FrozenModel
-from startup_model.hardware import UNKNOWN_CPU, HardwareConfig
-from startup_model.models.config import ModelConfig
-from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
-from startup_model.prediction import PhasePrediction, StartupPrediction
-from startup_model.predictor import ProfileLike, as_profile, predict
-from startup_model.profile import Profile, judge_profile
+from startup_model.phases import Phase
+from startup_model.predictor import ProfileLike, as_profile
+from startup_model.profile import Profile
 from startup_model.uncertainty import check_level
 from startup_model.units import format_seconds
 
 MAX_LISTED = 1000
 """Runs that a report lists; the others are counted."""
 
-_OUTSIDE = frozenset(map(str, (*BEFORE_ENGINE, *AFTER_READY)))  # segments outside the time to ready
-_LOAD, _UNLOGGED = str(Phase.WEIGHT_LOAD), str(Phase.UNATTRIBUTED)
 _MAX_EXPECTATIONS = 1024
 _MAX_NAMES = 256
 _MAX_LABEL = 150
@@ -48,311 +66,17 @@ class Rules(Limits):
     """What counts as beyond, and what fails the gate."""
 
     profile: Profile
-    phase_factor: Factor
+    phase_factor: Factor | None
     level: float
     fail_on: tuple[str, ...]
 
+    def factor_of(self, figure: MeasuredValue) -> float:
+        """Totals have a factor of their own."""
+        return self.factor if figure.kind == "total" or self.phase_factor is None else self.phase_factor
 
-class Cache(NamedTuple):
-    """A cache whose state decides how long a phase takes."""
-
-    field: str  # of EngineConfig
-    phase: str
-    fast: str
-    slow: str
-    fast_words: str  # what a start in the fast state did
-    slow_words: str
-    is_graded: bool  # may be in part in either state: the files of a checkpoint may, compiled graphs not
-
-    def likely_state(self) -> str:
-        """How to say that it was in the slow state."""
-        return f"{self.field}: {self.slow}"
-
-
-CACHES = (
-    Cache("page_cache", _LOAD, "hot", "cold", "read its files from memory", "read files from storage", is_graded=True),
-    Cache("compile_cache", str(Phase.GRAPH_COMPILE), "warm", "cold", "loaded compiled graphs", "compiled its graphs anew", is_graded=False),
-)  # fmt: skip
-
-States = tuple[str, ...]  # of each of CACHES
-
-
-# --- figures of a run ---------------------------------------------------------------------------------------------------
-
-
-class MeasuredValue(NamedTuple):
-    """One figure of a run."""
-
-    name: str
-    kind: str  # phase, sum (of several), rest (wall time less all other figures) or total
-    phases: tuple[str, ...]  # that it holds, as far as the prediction has time for them
-    measured_s: float
-    resolution_s: float
-    is_apart: bool = True  # no other figure holds any of its time (total aside)
-    is_partial: bool = False  # it holds only a part of these phases: it can be too long, never too short
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is held against the predicted total."""
-        return self.name == "total" or (self.kind == "total" and self.is_partial)
-
-
-def measured_values(run: RunRecord, known: Mapping[str, float]) -> list[MeasuredValue]:
-    """The figures of a run that a prediction can be held against; ``known``: phase -> what it adds to the predicted total [s].
-
-    Of a log alone, whose first line comes some seconds after its process, the bootstrap is left out, and the time from its first line to ready counts as a part of the
-    total. With a wall time, what no other figure holds is the rest; without one, the phases that were measured are added up instead.
-    """
-    stamp = run.stamp_resolution_s
-    names = [name for name in run.phases if name in known and name not in run.hidden]
-    figures = [MeasuredValue(name, "phase", (name,), run.phases[name], stamp) for name in names]
-    held = set(names)
-    for measured in run.sums:
-        inside = tuple(name for name in measured.phases if name in known)
-        if inside and not {*run.hidden, *_OUTSIDE} & set(measured.phases):
-            is_apart = held.isdisjoint(inside)
-            name = " + ".join(measured.phases)
-            figures.append(MeasuredValue(name, "sum", inside, measured.seconds, stamp, is_apart=is_apart))
-            held.update(inside if is_apart else ())
-    apart = [figure for figure in figures if figure.is_apart]
-    together = stamp * max(1.0, 0.5 * (len(apart) + 1))  # each figure may be rounded by half of what its stamps resolve
-    if run.ready_s is not None and run.status == "ok":
-        left = tuple(name for name in known if name not in held)
-        taken = sum(f.measured_s for f in apart if any(known[name] > 0 for name in f.phases))
-        if apart and left:
-            figures.append(MeasuredValue("rest", "rest", left, max(0.0, run.ready_s - taken), together))
-        return [*figures, MeasuredValue("total", "total", tuple(known), run.ready_s, stamp)]
-    # Without a rest, phases for which the prediction has no time are a part of what it has for time that no stage logs.
-    others = known.keys() | _OUTSIDE | run.hidden
-    names = [name for name, seconds in run.phases.items() if name not in others and seconds > 0]
-    if names and _UNLOGGED in known and _UNLOGGED not in held:
-        seconds, resolution = sum(run.phases[name] for name in names), stamp * max(1.0, 0.5 * len(names))
-        name = " + ".join([*names, _UNLOGGED])
-        figures.append(MeasuredValue(name, "sum", (_UNLOGGED,), seconds, resolution, is_apart=False, is_partial=True))
-    if len(apart) > 1:
-        phases = tuple(name for figure in apart for name in figure.phases)
-        figures.append(MeasuredValue("measured phases", "total", phases, sum(f.measured_s for f in apart), together))
-    if run.wall_s is not None and run.status == "ok":
-        figures.append(MeasuredValue("from the first line", "total", tuple(known), run.wall_s, stamp, is_partial=True))
-    return figures
-
-
-def not_judged(run: RunRecord, known: Mapping[str, float], off: Collection[str]) -> Iterator[str]:
-    """What of a run no prediction can be held against, in words; ``off``: phases that its flags switch off."""
-    if run.hidden:
-        yield f"counted from the first line of a log: {', '.join(sorted(run.hidden))} and wall time are known in part only"
-    for name, seconds in run.phases.items():
-        if name in run.hidden:
-            continue
-        if name in _OUTSIDE:
-            yield f"{name} is outside the time to ready: not judged"
-        elif name not in known and seconds > run.stamp_resolution_s:
-            why = "the flags of the run switch it off" if name in off else "the profile has no time for it"
-            yield f"{name} took {seconds:.3g} s, but {why}: it counts as time that no stage logs"
-
-
-# --- what a profile expects of them -------------------------------------------------------------------------------------
-
-
-class ExpectedTime(NamedTuple):
-    """What is expected of some phases together; low_s and high_s with the profile's own errors, at the level that was asked for."""
-
-    seconds: float = 0.0
-    low_s: float = 0.0
-    high_s: float = 0.0
-    processor_s: float = 0.0  # of seconds, in proportion to the single-thread time of the host
-    copy_s: float = 0.0  # of seconds, what is left of a load: copies within the host, which its processor makes
-    storage_s: float = 0.0  # of seconds, in proportion to the time that storage needs for the bytes
-    source: str = ""  # where the coefficients come from, of a single phase
-
-    def shifted(self, processor_factor: float, storage_factor: float = 1.0) -> ExpectedTime:
-        """On a host whose processor and storage take so many times longer."""
-        more = (self.processor_s + self.copy_s) * (processor_factor - 1.0) + self.storage_s * (storage_factor - 1.0)
-        ratio = 1.0 + more / self.seconds if self.seconds > 0 else 1.0
-        return self._replace(seconds=self.seconds + more, low_s=self.low_s * ratio, high_s=self.high_s * ratio)
-
-
-def _expected(entry: PhasePrediction, low_s: float, high_s: float) -> ExpectedTime:
-    """The time of one phase. What is in proportion to an input: what a doubled slowdown, or half the bandwidth, adds to it."""
-    added = {"slowdown": 0.0, "storage_bandwidth": 0.0}
-    for call in entry.calls:
-        for name, factor in (("slowdown", 2.0), ("storage_bandwidth", 0.5)):
-            if name in call.term.inputs:
-                place = call.term.inputs.index(name)
-                inputs = (*call.inputs[:place], call.inputs[place] * factor, *call.inputs[place + 1 :])
-                added[name] += max(0.0, call._replace(inputs=inputs).seconds() - call.seconds())
-    processor_s, storage_s = added.values()
-    copy_s = max(0.0, entry.elapsed_s - storage_s) if entry.phase == _LOAD else 0.0
-    return ExpectedTime(entry.elapsed_s, low_s, high_s, processor_s, copy_s, storage_s, entry.source)
-
-
-class Forecast:
-    """One prediction, taken to pieces."""
-
-    def __init__(self, prediction: StartupPrediction) -> None:
-        self.prediction = prediction
-        tail = (1.0 - prediction.level) / 2.0
-        entries = {str(phase): entry for phase, entry in prediction.phases.items() if entry.elapsed_s > 0}
-        self.adds = {
-            name: entry.seconds for name, entry in entries.items()
-        }  # to the total: less than it takes where it runs beside another
-        self.phases = {
-            name: _expected(entry, *(prediction.phase_quantile(name, p) for p in (tail, 1.0 - tail)))
-            for name, entry in entries.items()
-        }
-        low_s, high_s = prediction.interval
-        self._together = lru_cache(maxsize=256)(self._sum)
-        self.total = self._sum(tuple(entries))._replace(seconds=prediction.total_s, low_s=low_s, high_s=high_s)
-
-    def of(self, figure: MeasuredValue) -> ExpectedTime:
-        """What is expected of a figure."""
-        if figure.is_whole:
-            return self.total
-        if figure.kind == "phase":
-            return self.phases.get(figure.name, ExpectedTime())
-        return self._together(figure.phases)
-
-    def _sum(self, phases: tuple[str, ...]) -> ExpectedTime:
-        """Phases one after the other, each by what it adds to the total; if all run beside another, by their own time."""
-        times = {name: self.phases[name] for name in phases if name in self.phases}
-        shares = [self.adds[name] / time.seconds for name, time in times.items()]
-        shares = shares if any(shares) else [1.0] * len(shares)
-        columns = zip(*(time[:6] for time in times.values()), strict=True)
-        return ExpectedTime(*(sum(share * value for share, value in zip(shares, column, strict=True)) for column in columns))  # fmt: skip
-
-
-class Expectation:
-    """What a profile expects of one configuration. Built once for equal configurations; forecasts are made when they are first asked for. Raises ConfigError."""
-
-    def __init__(self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, profile: Profile, level: float) -> None:  # fmt: skip
-        self._start = (model, hardware, engine, profile, level)
-        self._forecasts: dict[States, Forecast] = {}
-        self.said: States = tuple(getattr(engine, cache.field) for cache in CACHES)
-        self.known = tuple(
-            said if said in (cache.fast, cache.slow) else cache.fast
-            for cache, said in zip(CACHES, self.said, strict=True)
-        )  # as said, else the fast one
-        found = self.forecast(tuple(cache.fast for cache in CACHES)).prediction
-        self.engine_name = found.context.engine_name
-        self.off = frozenset(str(phase) for phase, entry in found.phases.items() if not entry.calls)
-        selection = judge_profile(profile, hardware)
-        self.stands_for_host = selection.same_gpu and (selection.same_cpu or hardware.cpu.model == UNKNOWN_CPU)
-        self._host = () if self.stands_for_host else (f"another host than the profile's: {selection.reason}",)
-
-    def notes(self, states: States) -> tuple[str, ...]:
-        """What there is to say beside the numbers: another host or version, sizes that the profile's runs did not have, what was assumed."""
-        return (*self._host, *self.forecast(states).prediction.warnings)
-
-    def forecast(self, states: States) -> Forecast:
-        """The prediction with the caches in these states."""
-        found = self._forecasts.get(states)
-        if found is None:
-            model, hardware, engine, profile, level = self._start
-            fields = {cache.field: state for cache, state in zip(CACHES, states, strict=True)}
-            found = Forecast(predict(model, hardware, engine.replace(**fields), profile=profile, level=level))
-            self._forecasts[states] = found
-        return found
-
-
-# --- a common factor ----------------------------------------------------------------------------------------------------
-
-_MIN_POINTS = 3  # phases from which a common factor is told from a phase that moved alone
-_MIN_SHIFT = math.log(1.1)  # sessions of one host differ by 1 to 5 % in most phases
-_MAX_DEVIATION = 0.3  # of the logarithm of a phase that moved along: two standard deviations of single phases
-_MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
-_STEP = 0.005
-
-
-class Point(NamedTuple):
-    """How far one phase has moved."""
-
-    name: str
-    log_ratio: float
-    """Of measured over expected seconds."""
-    resolution: float
-    """What the stamps resolve, on the same scale."""
-
-
-class Shift(NamedTuple):
-    """What several phases have in common."""
-
-    factor: float
-    """exp(median of the logarithms); 1 when there are none."""
-    scatter: float
-    """Standard deviation of the logarithms, from the median absolute deviation."""
-    points: int
-    outliers: tuple[str, ...]
-    """Phases that did not move along."""
-    is_common: bool
-    """All, or all but one in four, moved by about this factor, and it is a shift."""
-
-    def words(self, where: str = "") -> str:
-        """The factor in words; ``where``: in front of it."""
-        outliers = f" (not {', '.join(self.outliers)})" if self.outliers else ""
-        which = f"{self.points - len(self.outliers)} of {self.points}" if self.outliers else f"all {self.points}"
-        cause = (
-            "another state of the host (clock, neighbours, power), or another host"
-            if self.factor > 1.0
-            else "the host is faster than the profile's, calibrate it again"
-        )
-        return (
-            f"{where}{which} processor-bound figures{outliers} took about {self.factor:.2f} times the predicted seconds (scatter {self.scatter:.0%}): "
-            f"same software, {cause}"
-        )
-
-
-def common_shift(points: Sequence[Point]) -> Shift:
-    """The factor that phases have moved by together.
-
-    L_i = ln(measured_i / expected_i); factor = exp(m), m = median(L_i); scatter = 1.4826 × median |L_i - m|
-
-    m [1], scatter [1]. A phase moved along when |L_i - m| is at most min(|m| / 2, 0.3), or what its stamps resolve. The shift is common when |m| exceeds
-    ln 1.1, there are three phases at least, and at most one in four did not move along: the median alone would call three slow phases of five a slow
-    host. Source: median and MAD resist up to half of outliers (Huber, Robust Statistics, 1981, section 5.1).
-    """
-    if not points:
-        return Shift(1.0, 0.0, 0, (), is_common=False)
-    centre = median(point.log_ratio for point in points)
-    scatter = _MAD * median(abs(point.log_ratio - centre) for point in points)
-    width = min(abs(centre) / 2.0, _MAX_DEVIATION)
-    outliers = tuple(p.name for p in points if abs(p.log_ratio - centre) > max(width, p.resolution))
-    is_common = len(points) >= _MIN_POINTS and abs(centre) > _MIN_SHIFT and len(outliers) <= len(points) // 4
-    return Shift(math.exp(centre), scatter, len(points), outliers, is_common=is_common)
-
-
-class LogRatios:
-    """Logarithms of many ratios in bounded memory: counts in steps of half a per cent, up to exp(±10)."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
-        self.number = 0
-
-    def add(self, log_ratio: float) -> None:
-        """Take one more."""
-        self._counts[round(min(10.0, max(-10.0, log_ratio)) / _STEP)] += 1
-        self.number += 1
-
-    def median(self) -> float:
-        """The middle one, to a quarter of a per cent; 0 when there are none."""
-        return _STEP * _middle(self._counts)
-
-    def scatter(self) -> float:
-        """Standard deviation, from the median absolute deviation."""
-        centre = round(_middle(self._counts))
-        deviations: Counter[int] = Counter()
-        for step, count in self._counts.items():
-            deviations[abs(step - centre)] += count
-        return _MAD * _STEP * _middle(deviations)
-
-
-def _middle(counts: Counter[int]) -> float:
-    """The median of counted steps; of an even number, between the two in the middle."""
-    if not counts:
-        return 0.0
-    steps = sorted(counts)
-    passed = [*accumulate(counts[step] for step in steps)]
-    half = passed[-1] / 2
-    return (steps[bisect_left(passed, half)] + steps[bisect_right(passed, half)]) / 2
+    def finding(self, kind: str, run: str, phase: str, text: str, excess_s: float = 0.0) -> Finding:
+        """A finding that fails where its kind does."""
+        return Finding(kind, run, phase, text, kind in self.fail_on, excess_s)
 
 
 # --- states of the caches -----------------------------------------------------------------------------------------------
@@ -362,9 +86,7 @@ class CacheState(NamedTuple):
     """The state of one cache in one start."""
 
     cache: Cache
-    judged: tuple[
-        str, ...
-    ]  # states that the start is judged with, the faster first: one, or both where it is not known or contradicts its times
+    judged: tuple[str, ...]  # the states to judge with, the faster first: both where it is unknown or contradicted
     seen: str  # the one state that its times are nearest to
     is_other: bool = False  # its times show another state than the run says
     text: str = ""  # what there is to say about it; empty for the fast state that the run says and shows
@@ -474,15 +196,11 @@ class FigureCheck(NamedTuple):
         return Point(figure.name, max(-_MAX_LOG_RATIO, min(_MAX_LOG_RATIO, moved)), 2.0 * resolution)
 
 
-def log_ratio(measured_s: float, expected_s: float) -> float:
-    """ln(measured / expected), bounded where one of them is nothing."""
-    return math.log(max(measured_s, 1e-6) / max(expected_s, 1e-6))
-
-
 def _checks(figures: Sequence[MeasuredValue], slow: Forecast, fast: Forecast, seen: Forecast) -> list[FigureCheck]:
     checks = []
     for figure in figures:
-        shorter, longer = sorted((fast.of(figure), slow.of(figure)), key=lambda time: time.seconds)
+        pair = slow.of(figure), fast.of(figure)
+        longer, shorter = pair if pair[0].seconds >= pair[1].seconds else pair[::-1]
         checks.append(FigureCheck(figure, longer, shorter, seen.of(figure)))
     return checks
 
@@ -497,9 +215,9 @@ class RunCheck:
         figures = measured_values(run, slowest.adds)
         untouched = [check for check in _checks(figures, slowest, fastest, fastest) if check.is_untouched]
         before = common_shift([point for check in untouched if (point := check.point())])
-        factors = rules.phase_factor, before.factor if before.is_common else 1.0
-        pairs = [*zip(CACHES, expectation.said, strict=True)]
-        self.states = [find_state(cache, said, figures, expectation, *factors) for cache, said in pairs]
+        factors = rules.phase_factor or rules.factor, before.factor if before.is_common else 1.0
+        said = zip(CACHES, expectation.said, strict=True)
+        self.states = [find_state(cache, state, figures, expectation, *factors) for cache, state in said]
         self._seen = tuple(state.seen for state in self.states)
         slow, fast = (expectation.forecast(tuple(state.judged[i] for state in self.states)) for i in (-1, 0))
         self.checks = _checks(figures, slow, fast, expectation.forecast(self._seen))
@@ -509,29 +227,24 @@ class RunCheck:
         self._factors = (self.shift.factor if self.shift.is_common else 1.0, 1.0)  # of processor and storage
         self.storage_factor = self._find_storage_factor()
         self._factors = (self._factors[0], self.storage_factor)
-        self._said: Forecast | None = (
-            None  # the prediction with the states that the run says, where its times show others
-        )
+        self._said: Forecast | None = None  # with the states that the run says, where its times show others
         if any(state.is_other for state in self.states):
-            said = (s if state.is_other else state.judged[-1] for s, state in zip(expectation.said, self.states, strict=True))  # fmt: skip
-            self._said = expectation.forecast(tuple(said))
+            pairs = zip(expectation.said, self.states, strict=True)
+            self._said = expectation.forecast(tuple(s if state.is_other else state.judged[-1] for s, state in pairs))
         self.rows = tuple(map(self._row, self.checks))
 
     def _find_storage_factor(self) -> float:
         """How much longer storage took for the bytes, where the load alone is beyond its limit; else 1."""
         parts = [check for check in self.checks if check.figure.kind != "total"]
-        loads = [check for check in parts if _LOAD in check.figure.phases and check.figure.kind != "rest"]
+        loads = [check for check in parts if LOAD in check.figure.phases and check.figure.kind != "rest"]
         if len(loads) != 1 or len(self.points) < 2 or loads[0].slow.storage_s < 0.5 * loads[0].slow.seconds:
             return 1.0
         (load,) = loads
-        is_steady = self.shift.is_common or abs(math.log(self.shift.factor)) <= _MIN_SHIFT
+        is_steady = self.shift.is_common or abs(math.log(self.shift.factor)) <= MIN_SHIFT
         if not is_steady or not self._beyond(load) or any(self._beyond(check) for check in parts if check is not load):
             return 1.0
         others_s = load.slow.shifted(self._factors[0]).seconds - load.slow.storage_s
         return max(0.01, (load.figure.measured_s - others_s) / load.slow.storage_s)
-
-    def _factor(self, figure: MeasuredValue) -> float:
-        return self._rules.factor if figure.kind == "total" else self._rules.phase_factor
 
     def _counts(self, check: FigureCheck) -> bool:
         figure = check.figure
@@ -546,10 +259,10 @@ class RunCheck:
         if as_drifted and self._factors != (1.0, 1.0):
             slow_s = max(slow_s, check.slow.shifted(*self._factors).seconds)
             fast_s = min(fast_s, check.fast.shifted(*self._factors).seconds)
-        if figure.measured_s - figure.resolution_s > slow_s * self._factor(figure):
+        if figure.measured_s - figure.resolution_s > slow_s * self._rules.factor_of(figure):
             return 1
-        may_gain = self.run.status == "ok" and not figure.is_partial
-        return -1 if may_gain and figure.measured_s + figure.resolution_s < fast_s / self._factor(figure) else 0
+        is_faster = figure.measured_s + figure.resolution_s < fast_s / self._rules.factor_of(figure)
+        return -1 if is_faster and self.run.status == "ok" and not figure.is_partial else 0
 
     def _row(self, check: FigureCheck) -> GateRow:
         figure, slow, fast, _ = check
@@ -559,7 +272,7 @@ class RunCheck:
             measured_s=figure.measured_s,
             predicted_s=slow.seconds,
             fastest_s=fast.seconds,
-            limit_s=slow.seconds * self._factor(figure),
+            limit_s=slow.seconds * self._rules.factor_of(figure),
             interval_s=(fast.low_s, slow.high_s),
             resolution_s=figure.resolution_s,
             verdict=self._row_verdict(check),
@@ -570,7 +283,7 @@ class RunCheck:
             return "regression" if left > 0 else "gain"
         if self._beyond(check, as_drifted=False):
             return "drift"
-        figure, factor, counts = check.figure, self._factor(check.figure), self._counts(check)
+        figure, factor, counts = check.figure, self._rules.factor_of(check.figure), self._counts(check)
         if self._said is not None and counts:
             said_s, seen_s = self._said.of(figure).seconds, check.seen.seconds
             is_slower = figure.measured_s - figure.resolution_s > said_s * factor
@@ -609,7 +322,7 @@ class RunCheck:
             yield Finding("domain", self.label, "", text)
 
     def _finding(self, kind: str, row: GateRow, text: str) -> Finding:
-        return Finding(kind, self.label, row.phase, text, kind in self._rules.fail_on, row.measured_s - row.predicted_s)
+        return self._rules.finding(kind, self.label, row.phase, text, row.measured_s - row.predicted_s)
 
     def _regression_words(self, row: GateRow) -> str:
         times = f", {row.ratio:.2f} times the predicted {format_seconds(row.predicted_s)}" if row.ratio else ""
@@ -650,7 +363,7 @@ class RunCheck:
             text = self.shift.words() + other + ("" if moved else "; within the factor")
             yield Finding("drift", self.label, "", text, fails, excess_s)
         if self.storage_factor != 1.0:
-            row = next(row for row in self.rows if _LOAD in row.phase.split(" + "))
+            row = next(row for row in self.rows if LOAD in row.phase.split(" + "))
             text = (
                 f"the load alone moved: {row.phase} took {format_seconds(row.measured_s)}, predicted {format_seconds(row.predicted_s)}, as if storage gave "
                 f"{1.0 / self.storage_factor:.2f} times its bandwidth; all else is as predicted: same software, another state of the storage"
@@ -698,7 +411,6 @@ def gate(
     found = as_profile(profile)
     if found is None:
         raise missing("profile", "a gate needs one", "give a Profile, a file or the name of a reference")
-    phase_factor = factor if phase_factor is None else phase_factor
     rules = Rules(profile=found, factor=factor, phase_factor=phase_factor, floor_s=floor_s, level=check_level(level), fail_on=_kinds(fail_on))  # fmt: skip
     if isinstance(runs, RunRecord | Candidate | str) or not isinstance(runs, Iterable):
         raise wrong_type("runs", runs, "a list of run records", "read files with read_runs")
@@ -757,18 +469,18 @@ class GateRun:
         failed = [] if status == "ok" else [self._failed_start(candidate, label, status)]
         if run is None:
             if not failed:
-                raise StartupModelError(f"{label}: {missing('run', 'a start that came up has no record', 'give its record')}")  # fmt: skip
+                error = missing("run", "a start that came up has no record", "give its record")
+                raise StartupModelError(f"{label}: {error}")
             return RunVerdict(label, "", "", "", status, "failed_start", (), tuple(failed))
         names = one_line(run.model.name, 200), one_line(run.hardware.name, 200)
         try:
             expectation = self._expectation(run.model, run.hardware, run.engine, rules.profile, rules.level)
             check = RunCheck(run, label, expectation, rules)
-        except StartupModelError as error:
+        except StartupModelError as reason:
             if not failed:
-                raise StartupModelError(f"{label}: {error}") from None
-            note = Finding(
-                "domain", label, "", f"it cannot be predicted: {error}"
-            )  # that it failed counts; this may be why
+                raise StartupModelError(f"{label}: {reason}") from None
+            # that it failed counts; that it cannot be predicted may be why
+            note = Finding("domain", label, "", f"it cannot be predicted: {reason}")
             return RunVerdict(label, *names, run.engine.engine, status, "failed_start", (), (*failed, note))
         assumed = (Finding("domain", label, "", note) for note in candidate.notes)
         findings = (*failed, *check.findings(), *assumed)
@@ -782,8 +494,7 @@ class GateRun:
         if run is not None and run.phases and not evidence:
             last = max(run.phases, key=[*map(str, Phase)].index)
             shown = f"; the last phase that it measured is {last}"
-        text = f"status {status}: the server did not come up{shown}"
-        return Finding("failed_start", label, "", text, "failed_start" in self._rules.fail_on)
+        return self._rules.finding("failed_start", label, "", f"status {status}: the server did not come up{shown}")
 
     def _pool(self, check: RunCheck, findings: Iterable[Finding]) -> None:
         """Add a run to what is kept of all."""
@@ -811,23 +522,20 @@ class GateRun:
             passed=not self._failures and not any(finding.fails for finding in overall),
             profile=one_line(rules.profile.name, 200),
             factor=rules.factor,
-            phase_factor=rules.phase_factor,
+            phase_factor=rules.phase_factor or rules.factor,
             floor_s=rules.floor_s,
             level=rules.level,
             fail_on=rules.fail_on,
             runs_total=self._number,
             runs_failed=self._failures,
-            counts=dict(self._counts),
+            counts={kind: self._counts[kind] for kind in KINDS if kind in self._counts},
             phases={
-                name: PhaseSummary(pool.number, math.exp(pool.median()), pool.scatter(), self._beyond[name])
+                name: PhaseSummary(pool.total(), math.exp(pool.median()), pool.scatter(), self._beyond[name])
                 for name, pool in pools.items()
             },
             overall=overall,
             runs=tuple(verdict for _, verdict in listed),
         )
-
-    def _finding(self, kind: str, phase: str, text: str) -> Finding:
-        return Finding(kind, "", phase, text, kind in self._rules.fail_on)
 
     def _overall(self) -> Iterator[Finding]:
         """What all runs together show."""
@@ -835,45 +543,52 @@ class GateRun:
         bad = {status: count for status, count in self._statuses.items() if status != "ok"}
         if bad:
             words = ", ".join(f"{status} {count}" for status, count in sorted(bad.items()))
-            yield self._finding("failed_start", "", f"{sum(bad.values())} of {number} starts did not come up ({words})")
+            text = f"{sum(bad.values())} of {number} starts did not come up ({words})"
+            yield self._rules.finding("failed_start", "", "", text)
         for name, count in self._beyond.most_common():
             if name not in TOTALS or not self._beyond.keys() - TOTALS:
                 yield self._regression(name, count)
         yield from self._drift()
         total = self._pools.get("total") or self._pools.get("measured phases")
-        if total is not None and total.number and total.median() < -math.log(self._rules.factor):
-            times = f"{math.exp(total.median()):.2f} times the prediction in the median of {total.number} runs"
-            yield self._finding("gain", "total", f"totals are {times}: {_STALE}")
+        if total and total.median() < -math.log(self._rules.factor):
+            times = f"{math.exp(total.median()):.2f} times the prediction in the median of {total.total()} runs"
+            yield self._rules.finding("gain", "", "total", f"totals are {times}: {_STALE}")
         for text, count in self._notes.most_common():
             yield Finding("domain", "", "", text if count == number else f"{text} ({count} of {number} runs)")
 
     def _regression(self, name: str, count: int) -> Finding:
         pool = self._pools.get(name, LogRatios())
-        middle = f", {math.exp(pool.median()):.2f} times the prediction in the median of {pool.number}" if pool.number else ""  # fmt: skip
-        together = pool.number > 2 and name in TOTALS and abs(pool.median()) > pool.scatter() * 3
-        one = "; all by about one factor: if phases were measured, drift of the host could be told" if together else ""
-        few = "; in few of them: look for what else ran then" if 3 * count <= pool.number else ""
-        return self._finding("regression", name, f"{name} is beyond its limit in {count} of {self._number} runs{middle}{few}{one}")  # fmt: skip
+        text = f"{name} is beyond its limit in {count} of {self._number} runs"
+        if pool:
+            text += f", {math.exp(pool.median()):.2f} times the prediction in the median of {pool.total()}"
+        if 3 * count <= pool.total():
+            text += "; in few of them: look for what else ran then"
+        if pool.total() > 2 and name in TOTALS and abs(pool.median()) > pool.scatter() * 3:
+            text += "; all by about one factor: if phases were measured, drift of the host could be told"
+        return self._rules.finding("regression", "", name, text)
 
     def _drift(self) -> Iterator[Finding]:
-        enough = max((pool.number for pool in self._processor.values()), default=0) / 2
-        shift = common_shift([Point(name, pool.median(), 0.0) for name, pool in self._processor.items() if pool.number >= enough])  # fmt: skip
+        enough = max((pool.total() for pool in self._processor.values()), default=0) / 2
+        pools = {name: pool for name, pool in self._processor.items() if pool.total() >= enough}
+        shift = common_shift([Point(name, pool.median(), 0.0) for name, pool in pools.items()])
         if shift.is_common:
             yield Finding("drift", "", "", shift.words("in the median of the runs, "))
         loads = self._storage
-        if loads.number > 1:
-            low = f"{loads.number} loads moved alone, to {math.exp(loads.median()):.2f} times what storage needs by the profile"
+        if loads.total() > 1:
+            low = f"{loads.total()} loads moved alone, to {math.exp(loads.median()):.2f} times what storage needs by the profile"
             scatter = f"(scatter {loads.scatter():.0%})"
             if loads.scatter() <= _MAX_LOG_ERROR:
-                yield Finding("drift", "", _LOAD, f"{low} {scatter}: one bandwidth changed")
+                yield Finding("drift", "", LOAD, f"{low} {scatter}: one bandwidth changed")
             else:
                 text = f"{low}, but not by one factor {scatter}: no bandwidth alone explains them"
-                yield self._finding("regression", _LOAD, text)
+                yield self._rules.finding("regression", "", LOAD, text)
 
 
 def _add(pools: dict[str, LogRatios], name: str, value: float) -> None:
-    if name in pools or len(pools) < _MAX_NAMES:
-        pools.setdefault(name, LogRatios()).add(value)
+    if name not in pools and len(pools) < _MAX_NAMES:
+        pools[name] = LogRatios()
+    if name in pools:
+        pools[name].add(value)
 
 
 def _count(counter: Counter[str], names: Iterable[str]) -> None:

@@ -17,7 +17,6 @@ from startup_model.units import format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from calibration.gate.compare import CompareReport
 
@@ -254,68 +253,48 @@ class GateReport:
 
 def print_gate(console: Console, report: GateReport) -> None:
     """The outcome, what was found over all runs, and the runs that matter phase by phase."""
+    from startup_model.cli.terminal import table_of
+
     alone = report.runs_total == 1
     if not alone:
-        console.print(_overview(report))
-    shown = [run for run in report.runs if not run.passed] or list(report.runs)
-    for run in shown[:_MAX_TABLES]:
-        rows = run.rows[:_MAX_ROWS]
+        table = table_of(f"{report.runs_total} runs", "run", ">measured", ">predicted", ">ratio", "|verdict")
+        runs = sorted(report.runs, key=lambda run: run.passed) if report.runs_total > _MAX_ROWS else report.runs
+        for run in runs[:_MAX_ROWS]:
+            cells = _numbers(run.total)[:3] if run.total else ("", "", "")
+            table.add_row(run.label, *cells, run.verdict if run.status == "ok" else run.status)
+        if report.runs_total > _MAX_ROWS:
+            table.caption = f"{report.runs_total - min(len(runs), _MAX_ROWS)} more"
+        console.print(table)
+    for run in ([run for run in report.runs if not run.passed] or report.runs)[:_MAX_TABLES]:
         where = ", ".join(filter(None, (run.hardware, run.engine)))
-        table = _table(f"{run.label} ({where}), seconds" if where else run.label, "phase", "measured predicted ratio limit", "verdict")  # fmt: skip
-        for row in rows:
+        title = f"{run.label} ({where}), seconds" if where else run.label
+        table = table_of(title, "phase", ">measured", ">predicted", ">ratio", ">limit", "|verdict")
+        for row in run.rows[:_MAX_ROWS]:
             if row.phase == "total":
                 table.add_section()
-            _add_row(table, row.phase, *_numbers(row), row.verdict)
+            table.add_row(row.phase, *_numbers(row), row.verdict)
         console.print(table)
-        verdicts = {row.verdict for row in rows}
+        verdicts = {row.verdict for row in run.rows[:_MAX_ROWS]}
         legend = [f"{name}: {meaning}" for name, meaning in NOT_COUNTED.items() if name in verdicts]
         _print_lines(console, [*legend, *[*run.shown(alone=alone)][:_MAX_FINDINGS]])
-    overall = [f"over all runs, {finding.line()}" for finding in report.overall[:_MAX_FINDINGS]]
-    _print_lines(console, [*overall, report.headline()])
-
-
-def _overview(report: GateReport) -> Table:
-    table = _table(f"{report.runs_total} runs", "run", "measured predicted ratio", "verdict")
-    runs = sorted(report.runs, key=lambda run: run.passed) if len(report.runs) > _MAX_ROWS else report.runs
-    for run in runs[:_MAX_ROWS]:
-        cells = _numbers(run.total)[:3] if run.total else ("", "", "")
-        _add_row(table, run.label, *cells, run.verdict if run.status == "ok" else run.status)
-    if report.runs_total > _MAX_ROWS:
-        table.caption = f"{report.runs_total - min(len(report.runs), _MAX_ROWS)} more"
-        table.caption_justify = "left"
-    return table
+    lines = [f"over all runs, {finding.line()}" for finding in report.overall[:_MAX_FINDINGS]]
+    _print_lines(console, [*lines, report.headline()])
 
 
 def print_compare(console: Console, report: CompareReport) -> None:
     """What moved, and the outcome."""
-    table = _table(f"{report.kind}: {report.old} -> {report.new}", "start,phase", "old_s new_s ratio", "moved")
+    from startup_model.cli.terminal import table_of
+
+    title = f"{report.kind}: {report.old} -> {report.new}"
+    table = table_of(title, "start", "phase", ">old s", ">new s", ">ratio", "|moved")
     before = ""
     for row in report.beyond[:_MAX_ROWS] or report.rows[:_MAX_ROWS]:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         case = "" if row.case == before else row.case  # said once
-        _add_row(table, case, row.phase, f"{row.old_s:.3f}", f"{row.new_s:.3f}", ratio, row.direction)
+        table.add_row(case, row.phase, f"{row.old_s:.3f}", f"{row.new_s:.3f}", ratio, row.direction)
         before = row.case
     console.print(table)
     _print_lines(console, [*(f"note: {note}" for note in report.notes), report.headline()])
-
-
-def _table(title: str, texts: str, numbers: str, last: str) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title), title_justify="left")
-    for heading in texts.split(","):
-        table.add_column(heading, overflow="fold")
-    for heading in numbers.split():
-        table.add_column(heading.replace("_", " "), justify="right", no_wrap=True)
-    table.add_column(last, no_wrap=True)
-    return table
-
-
-def _add_row(table: Table, *cells: str) -> None:
-    from rich.text import Text
-
-    table.add_row(*map(Text, cells))
 
 
 def _print_lines(console: Console, lines: Iterable[str]) -> None:
@@ -332,41 +311,32 @@ def _numbers(row: GateRow) -> tuple[str, str, str, str]:
 # --- JUnit --------------------------------------------------------------------------------------------------------------
 
 
-class _Case(NamedTuple):
-    """One test case."""
-
-    group: str
-    name: str
-    seconds: float
-    failure: str  # kind; empty: it passed
-    text: str  # why it failed, or what there is to say about it
-    is_skipped: bool = False
-
-
 def gate_junit(report: GateReport) -> str:
     """JUnit XML of a report: one suite, one case for each figure of each listed run, one for each start, one for all runs together."""
+    numbers = {name: f"{getattr(report, name):g}" for name in ("factor", "phase_factor", "floor_s")}
+    unlisted = report.runs_total - len(report.runs)
     properties = {
         "profile": report.profile,
-        "factor": f"{report.factor:g}",
-        "phase_factor": f"{report.phase_factor:g}",
-        "floor_s": f"{report.floor_s:g}",
-        "runs": str(report.runs_total),
-        "runs_not_listed": str(report.runs_total - len(report.runs)),
+        **numbers,
+        "runs": f"{report.runs_total}",
+        "runs_not_listed": f"{unlisted}",
     }
-    cases = [case for run in report.runs for case in _run_cases(run)]
+    suite = _suite("startup-model gate", properties)
+    for run in report.runs:
+        _add_run(suite, run)
     fails = [finding.kind for finding in report.overall if finding.fails]
-    if report.passed or fails or len(report.runs) < report.runs_total:  # else the cases of the runs say it
+    if report.passed or fails or unlisted:  # else the cases of the runs say it
         kind = "" if report.passed else [*fails, "regression"][0]
-        text = "\n".join([report.headline(), *(finding.line() for finding in report.overall)])
-        cases.append(_Case("all runs", "gate", 0.0, kind, text))
-    return _document("startup-model gate", cases, properties)
+        lines = [report.headline(), *(finding.line() for finding in report.overall)]
+        _add_case(suite, "all runs", "gate", 0.0, lines, kind)
+    return _document(suite)
 
 
-def _run_cases(run: RunVerdict) -> Iterator[_Case]:
+def _add_run(suite: Element, run: RunVerdict) -> None:
     """A case fails by a finding about its figure; those about the start as a whole fail the case of the start."""
     failing = [finding for finding in run.findings if finding.fails]
     kinds = {finding.kind for finding in failing}
-    told: set[str] = set()
+    told = set()
     for row in run.rows:
         words = [finding.line() for finding in run.findings if finding.phase == row.phase]
         is_explained = row.measured_s > row.predicted_s or row.verdict in ("state", "gain")
@@ -375,48 +345,58 @@ def _run_cases(run: RunVerdict) -> Iterator[_Case]:
         ratio = "nothing predicted" if row.ratio is None else f"{row.ratio:.2f} times the prediction"
         reason = f"{NOT_COUNTED[row.verdict]}: " if row.verdict in NOT_COUNTED else ""
         numbers = f"{reason}measured {row.measured_s:.3f} s, predicted {row.predicted_s:.3f} s, limit {row.limit_s:.3f} s: {ratio}"
-        text = "\n".join([*words, numbers] if kind else [numbers, *words])
-        yield _Case(run.label, row.phase, row.measured_s, kind, text, bool(reason))
+        lines = [*words, numbers] if kind else [numbers, *words]
+        _add_case(suite, run.label, row.phase, row.measured_s, lines, kind, is_skipped=bool(reason))
     left = [finding.kind for finding in failing if finding.kind not in told or not finding.phase]
-    yield _Case(run.label, "start", 0.0, left[0] if left else "", "\n".join(run.shown(alone=True)))
+    _add_case(suite, run.label, "start", 0.0, run.shown(alone=True), left[0] if left else "")
 
 
 def compare_junit(report: CompareReport) -> str:
     """JUnit XML of a comparison: one case for each phase of each start."""
-    cases = [_Case(row.case, row.phase, row.new_s, row.direction, row.words()) for row in report.rows]
     properties = {"kind": report.kind, "old": report.old, "new": report.new, "factor": f"{report.factor:g}"}
-    return _document("startup-model gate --compare", cases, properties)
+    suite = _suite("startup-model gate --compare", properties)
+    for row in report.rows:
+        _add_case(suite, row.case, row.phase, row.new_s, [row.words()], row.direction)
+    return _document(suite)
 
 
-def _document(name: str, cases: list[_Case], properties: dict[str, str]) -> str:
-    """The suite as XML text; names are what they are, less what XML cannot hold."""
-    counts = {
-        "tests": len(cases),
-        "failures": sum(bool(case.failure) for case in cases),
-        "errors": 0,
-        "skipped": sum(case.is_skipped and not case.failure for case in cases),
-        "time": f"{sum(case.seconds for case in cases):.3f}",
-    }
-    attributes = {"name": name} | {key: str(value) for key, value in counts.items()}
-    root = Element("testsuites", attributes)
-    suite = SubElement(root, "testsuite", attributes)
+def _suite(name: str, properties: dict[str, str]) -> Element:
+    suite = Element("testsuite", {"name": name, "tests": "", "failures": "", "errors": "0", "skipped": "", "time": ""})
     holder = SubElement(suite, "properties")
     for key, value in properties.items():
-        SubElement(holder, "property", {"name": key, "value": _clean(value)})
-    for case in cases:
-        group, title = (one_line(_clean(text), _MAX_NAME) or "unnamed" for text in (case.group, case.name))
-        entry = SubElement(suite, "testcase", {"classname": group, "name": title, "time": f"{case.seconds:.3f}"})
-        text = _clean(case.text)
-        message = text.split("\n", 1)[0]
-        if case.failure:
-            SubElement(entry, "failure", {"type": case.failure, "message": message}).text = text
-        elif case.is_skipped:
-            SubElement(entry, "skipped", {"message": message})
-        elif text:
-            SubElement(entry, "system-out").text = text
+        SubElement(holder, "property", {"name": key, "value": _NO_XML.sub("", value)})
+    return suite
+
+
+def _add_case(
+    suite: Element,
+    group: str,
+    name: str,
+    seconds: float,
+    lines: Iterable[str],
+    failure: str,
+    *,
+    is_skipped: bool = False,
+) -> None:
+    """One test case; ``failure``: kind, empty where it passed. Names are what they are, less what XML cannot hold."""
+    group, name = (one_line(_NO_XML.sub("", text), _MAX_NAME) or "unnamed" for text in (group, name))
+    case = SubElement(suite, "testcase", {"classname": group, "name": name, "time": f"{seconds:.3f}"})
+    text = _NO_XML.sub("", "\n".join(lines))
+    message = text.split("\n", 1)[0]
+    if failure:
+        SubElement(case, "failure", {"type": failure, "message": message}).text = text
+    elif is_skipped:
+        SubElement(case, "skipped", {"message": message})
+    elif text:
+        SubElement(case, "system-out").text = text
+
+
+def _document(suite: Element) -> str:
+    cases = suite.findall("testcase")
+    counts = {"tests": len(cases)} | {tag: len(suite.findall(f"testcase/{tag[:7]}")) for tag in ("failures", "skipped")}
+    seconds = sum(float(case.attrib["time"]) for case in cases)
+    suite.attrib.update({name: str(count) for name, count in counts.items()} | {"time": f"{seconds:.3f}"})
+    root = Element("testsuites", dict(suite.attrib))
+    root.append(suite)
     indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
-
-
-def _clean(text: str) -> str:
-    return _NO_XML.sub("", text)

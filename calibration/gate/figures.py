@@ -1,0 +1,312 @@
+"""What a run measured, figure by figure; what a profile expects of each in every state of the caches; and whether several of them moved together."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
+from statistics import median
+from typing import NamedTuple
+
+from calibration.runs.record import RunRecord
+from startup_model.engines.config import EngineConfig
+from startup_model.hardware import UNKNOWN_CPU, HardwareConfig
+from startup_model.models.config import ModelConfig
+from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
+from startup_model.prediction import PhasePrediction, StartupPrediction
+from startup_model.predictor import predict
+from startup_model.profile import Profile, judge_profile
+
+LOAD = str(Phase.WEIGHT_LOAD)
+_UNLOGGED = str(Phase.UNATTRIBUTED)
+_OUTSIDE = frozenset(map(str, (*BEFORE_ENGINE, *AFTER_READY)))  # segments outside the time to ready
+
+
+class Cache(NamedTuple):
+    """A cache whose state decides how long a phase takes."""
+
+    field: str  # of EngineConfig
+    phase: str
+    fast: str
+    slow: str
+    fast_words: str  # what a start in the fast state did
+    slow_words: str
+    is_graded: bool  # may be in part in either state: the files of a checkpoint may, compiled graphs not
+
+    def likely_state(self) -> str:
+        """How to say that it was in the slow state."""
+        return f"{self.field}: {self.slow}"
+
+
+CACHES = (
+    Cache("page_cache", LOAD, "hot", "cold", "read its files from memory", "read files from storage", is_graded=True),
+    Cache("compile_cache", str(Phase.GRAPH_COMPILE), "warm", "cold", "loaded compiled graphs", "compiled its graphs anew", is_graded=False),
+)  # fmt: skip
+
+States = tuple[str, ...]  # of each of CACHES
+
+
+# --- figures of a run ---------------------------------------------------------------------------------------------------
+
+
+class MeasuredValue(NamedTuple):
+    """One figure of a run."""
+
+    name: str
+    kind: str  # phase, sum (of several), rest (wall time less all other figures) or total
+    phases: tuple[str, ...]  # that it holds, as far as the prediction has time for them
+    measured_s: float
+    resolution_s: float
+    is_apart: bool = True  # no other figure holds any of its time (total aside)
+    is_partial: bool = False  # it holds only a part of these phases: it can be too long, never too short
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is held against the predicted total."""
+        return self.name == "total" or (self.kind == "total" and self.is_partial)
+
+
+def measured_values(run: RunRecord, known: Mapping[str, float]) -> list[MeasuredValue]:
+    """The figures of a run that a prediction can be held against; ``known``: phase -> what it adds to the predicted total [s].
+
+    Of a log alone, whose first line comes some seconds after its process, the bootstrap is left out, and the time from its first line to ready counts as a part of the
+    total. With a wall time, what no other figure holds is the rest; without one, the phases that were measured are added up instead.
+    """
+    stamp = run.stamp_resolution_s
+    names = [name for name in run.phases if name in known and name not in run.hidden]
+    figures = [MeasuredValue(name, "phase", (name,), run.phases[name], stamp) for name in names]
+    held = set(names)
+    for measured in run.sums:
+        inside = tuple(name for name in measured.phases if name in known)
+        if inside and not {*run.hidden, *_OUTSIDE} & set(measured.phases):
+            is_apart = held.isdisjoint(inside)
+            name = " + ".join(measured.phases)
+            figures.append(MeasuredValue(name, "sum", inside, measured.seconds, stamp, is_apart=is_apart))
+            held.update(inside if is_apart else ())
+    apart = [figure for figure in figures if figure.is_apart]
+    together = stamp * max(1.0, 0.5 * (len(apart) + 1))  # each figure may be rounded by half of what its stamps resolve
+    if run.ready_s is not None and run.status == "ok":
+        left = tuple(name for name in known if name not in held)
+        taken = sum(f.measured_s for f in apart if any(known[name] > 0 for name in f.phases))
+        if apart and left:
+            figures.append(MeasuredValue("rest", "rest", left, max(0.0, run.ready_s - taken), together))
+        return [*figures, MeasuredValue("total", "total", tuple(known), run.ready_s, stamp)]
+    # Without a rest, phases for which the prediction has no time are a part of what it has for time that no stage logs.
+    others = known.keys() | _OUTSIDE | run.hidden
+    names = [name for name, seconds in run.phases.items() if name not in others and seconds > 0]
+    if names and _UNLOGGED in known and _UNLOGGED not in held:
+        seconds, resolution = sum(run.phases[name] for name in names), stamp * max(1.0, 0.5 * len(names))
+        name = " + ".join([*names, _UNLOGGED])
+        figures.append(MeasuredValue(name, "sum", (_UNLOGGED,), seconds, resolution, is_apart=False, is_partial=True))
+    if len(apart) > 1:
+        phases = tuple(name for figure in apart for name in figure.phases)
+        figures.append(MeasuredValue("measured phases", "total", phases, sum(f.measured_s for f in apart), together))
+    if run.wall_s is not None and run.status == "ok":
+        figures.append(MeasuredValue("from the first line", "total", tuple(known), run.wall_s, stamp, is_partial=True))
+    return figures
+
+
+def not_judged(run: RunRecord, known: Mapping[str, float], off: Collection[str]) -> Iterator[str]:
+    """What of a run no prediction can be held against, in words; ``off``: phases that its flags switch off."""
+    if run.hidden:
+        yield f"counted from the first line of a log: {', '.join(sorted(run.hidden))} and wall time are known in part only"
+    for name, seconds in run.phases.items():
+        if name in run.hidden:
+            continue
+        if name in _OUTSIDE:
+            yield f"{name} is outside the time to ready: not judged"
+        elif name not in known and seconds > run.stamp_resolution_s:
+            why = "the flags of the run switch it off" if name in off else "the profile has no time for it"
+            yield f"{name} took {seconds:.3g} s, but {why}: it counts as time that no stage logs"
+
+
+# --- what a profile expects of them -------------------------------------------------------------------------------------
+
+
+class ExpectedTime(NamedTuple):
+    """What is expected of some phases together; low_s and high_s with the profile's own errors, at the level that was asked for."""
+
+    seconds: float = 0.0
+    low_s: float = 0.0
+    high_s: float = 0.0
+    processor_s: float = 0.0  # of seconds, in proportion to the single-thread time of the host
+    copy_s: float = 0.0  # of seconds, what is left of a load: copies within the host, which its processor makes
+    storage_s: float = 0.0  # of seconds, in proportion to the time that storage needs for the bytes
+    source: str = ""  # where the coefficients come from, of a single phase
+
+    def shifted(self, processor_factor: float, storage_factor: float = 1.0) -> ExpectedTime:
+        """On a host whose processor and storage take so many times longer."""
+        more = (self.processor_s + self.copy_s) * (processor_factor - 1.0) + self.storage_s * (storage_factor - 1.0)
+        ratio = 1.0 + more / self.seconds if self.seconds > 0 else 1.0
+        return self._replace(seconds=self.seconds + more, low_s=self.low_s * ratio, high_s=self.high_s * ratio)
+
+
+def _expected(entry: PhasePrediction, low_s: float, high_s: float) -> ExpectedTime:
+    """The time of one phase. What is in proportion to an input: what a doubled slowdown, or half the bandwidth, adds to it."""
+    added = {"slowdown": 0.0, "storage_bandwidth": 0.0}
+    for call in entry.calls:
+        for name, factor in (("slowdown", 2.0), ("storage_bandwidth", 0.5)):
+            if name in call.term.inputs:
+                place = call.term.inputs.index(name)
+                inputs = (*call.inputs[:place], call.inputs[place] * factor, *call.inputs[place + 1 :])
+                added[name] += max(0.0, call._replace(inputs=inputs).seconds() - call.seconds())
+    processor_s, storage_s = added.values()
+    copy_s = max(0.0, entry.elapsed_s - storage_s) if entry.phase == LOAD else 0.0
+    return ExpectedTime(entry.elapsed_s, low_s, high_s, processor_s, copy_s, storage_s, entry.source)
+
+
+class Forecast:
+    """One prediction, taken to pieces."""
+
+    def __init__(self, prediction: StartupPrediction) -> None:
+        self.prediction = prediction
+        tail = (1.0 - prediction.level) / 2.0
+        entries = {str(phase): entry for phase, entry in prediction.phases.items() if entry.elapsed_s > 0}
+        self.adds = {
+            name: entry.seconds for name, entry in entries.items()
+        }  # to the total: less than it takes where it runs beside another
+        self.phases = {
+            name: _expected(entry, *(prediction.phase_quantile(name, p) for p in (tail, 1.0 - tail)))
+            for name, entry in entries.items()
+        }
+        low_s, high_s = prediction.interval
+        self._together = lru_cache(maxsize=256)(self._sum)
+        self.total = self._sum(tuple(entries))._replace(seconds=prediction.total_s, low_s=low_s, high_s=high_s)
+
+    def of(self, figure: MeasuredValue) -> ExpectedTime:
+        """What is expected of a figure."""
+        if figure.is_whole:
+            return self.total
+        if figure.kind == "phase":
+            return self.phases.get(figure.name, ExpectedTime())
+        return self._together(figure.phases)
+
+    def _sum(self, phases: tuple[str, ...]) -> ExpectedTime:
+        """Phases one after the other, each by what it adds to the total; if all run beside another, by their own time."""
+        times = {name: self.phases[name] for name in phases if name in self.phases}
+        shares = [self.adds[name] / time.seconds for name, time in times.items()]
+        shares = shares if any(shares) else [1.0] * len(shares)
+        columns = zip(*(time[:6] for time in times.values()), strict=True)
+        return ExpectedTime(*(sum(share * value for share, value in zip(shares, column, strict=True)) for column in columns))  # fmt: skip
+
+
+class Expectation:
+    """What a profile expects of one configuration. Built once for equal configurations; forecasts are made when they are first asked for. Raises ConfigError."""
+
+    def __init__(self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, profile: Profile, level: float) -> None:  # fmt: skip
+        self._start = (model, hardware, engine, profile, level)
+        self._forecasts: dict[States, Forecast] = {}
+        self.said: States = tuple(getattr(engine, cache.field) for cache in CACHES)
+        self.known = tuple(
+            said if said in (cache.fast, cache.slow) else cache.fast
+            for cache, said in zip(CACHES, self.said, strict=True)
+        )  # as said, else the fast one
+        found = self.forecast(tuple(cache.fast for cache in CACHES)).prediction
+        self.engine_name = found.context.engine_name
+        self.off = frozenset(str(phase) for phase, entry in found.phases.items() if not entry.calls)
+        selection = judge_profile(profile, hardware)
+        self.stands_for_host = selection.same_gpu and (selection.same_cpu or hardware.cpu.model == UNKNOWN_CPU)
+        self._host = () if self.stands_for_host else (f"another host than the profile's: {selection.reason}",)
+
+    def notes(self, states: States) -> tuple[str, ...]:
+        """What there is to say beside the numbers: another host or version, sizes that the profile's runs did not have, what was assumed."""
+        return (*self._host, *self.forecast(states).prediction.warnings)
+
+    def forecast(self, states: States) -> Forecast:
+        """The prediction with the caches in these states."""
+        found = self._forecasts.get(states)
+        if found is None:
+            model, hardware, engine, profile, level = self._start
+            fields = {cache.field: state for cache, state in zip(CACHES, states, strict=True)}
+            found = Forecast(predict(model, hardware, engine.replace(**fields), profile=profile, level=level))
+            self._forecasts[states] = found
+        return found
+
+
+# --- a common factor ----------------------------------------------------------------------------------------------------
+
+_MIN_POINTS = 3  # phases from which a common factor is told from a phase that moved alone
+MIN_SHIFT = math.log(1.1)  # sessions of one host differ by 1 to 5 % in most phases
+_MAX_DEVIATION = 0.3  # of the logarithm of a phase that moved along: two standard deviations of single phases
+_MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+_STEP = 0.005
+
+
+class Point(NamedTuple):
+    """How far one phase has moved."""
+
+    name: str
+    log_ratio: float
+    """Of measured over expected seconds."""
+    resolution: float
+    """What the stamps resolve, on the same scale."""
+
+
+class Shift(NamedTuple):
+    """What several phases have in common."""
+
+    factor: float
+    """exp(median of the logarithms); 1 when there are none."""
+    scatter: float
+    """Standard deviation of the logarithms, from the median absolute deviation."""
+    points: int
+    outliers: tuple[str, ...]
+    """Phases that did not move along."""
+    is_common: bool
+    """All, or all but one in four, moved by about this factor, and it is a shift."""
+
+    def words(self, where: str = "") -> str:
+        """The factor in words; ``where``: in front of it."""
+        outliers = f" (not {', '.join(self.outliers)})" if self.outliers else ""
+        which = f"{self.points - len(self.outliers)} of {self.points}" if self.outliers else f"all {self.points}"
+        cause = (
+            "another state of the host (clock, neighbours, power), or another host"
+            if self.factor > 1.0
+            else "the host is faster than the profile's, calibrate it again"
+        )
+        return (
+            f"{where}{which} processor-bound figures{outliers} took about {self.factor:.2f} times the predicted seconds (scatter {self.scatter:.0%}): "
+            f"same software, {cause}"
+        )
+
+
+def common_shift(points: Sequence[Point]) -> Shift:
+    """The factor that phases have moved by together.
+
+    L_i = ln(measured_i / expected_i); factor = exp(m), m = median(L_i); scatter = 1.4826 × median |L_i - m|
+
+    m [1], scatter [1]. A phase moved along when |L_i - m| is at most min(|m| / 2, 0.3), or what its stamps resolve. The shift is common when |m| exceeds
+    ln 1.1, there are three phases at least, and at most one in four did not move along: the median alone would call three slow phases of five a slow
+    host. Source: median and MAD resist up to half of outliers (Huber, Robust Statistics, 1981, section 5.1).
+    """
+    if not points:
+        return Shift(1.0, 0.0, 0, (), is_common=False)
+    centre = median(point.log_ratio for point in points)
+    scatter = _MAD * median(abs(point.log_ratio - centre) for point in points)
+    width = min(abs(centre) / 2.0, _MAX_DEVIATION)
+    outliers = tuple(p.name for p in points if abs(p.log_ratio - centre) > max(width, p.resolution))
+    is_common = len(points) >= _MIN_POINTS and abs(centre) > MIN_SHIFT and len(outliers) <= len(points) // 4
+    return Shift(math.exp(centre), scatter, len(points), outliers, is_common=is_common)
+
+
+def log_ratio(measured_s: float, expected_s: float) -> float:
+    """ln(measured / expected), bounded where one of them is nothing."""
+    return math.log(max(measured_s, 1e-6) / max(expected_s, 1e-6))
+
+
+class LogRatios(Counter[int]):
+    """Logarithms of many ratios in bounded memory: counts in steps of half a per cent, up to exp(±10)."""
+
+    def add(self, log_ratio: float) -> None:
+        """Take one more."""
+        self[round(min(10.0, max(-10.0, log_ratio)) / _STEP)] += 1
+
+    def median(self) -> float:
+        """The middle one, to a quarter of a per cent; 0 when there are none."""
+        return _STEP * median(self.elements()) if self else 0.0
+
+    def scatter(self) -> float:
+        """Standard deviation, from the median absolute deviation."""
+        centre = round(self.median() / _STEP)
+        return _MAD * (_STEP * median(abs(step - centre) for step in self.elements())) if self else 0.0
