@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from calibration import fit_profile, read_runs
-from startup_model import predict
+from startup_model import planning, predict
 from startup_model.manifests import FORMATS
 
 MODEL = ("--model", "Qwen/Qwen3-8B")
@@ -139,10 +139,17 @@ def test_plan_in_words(run: Any) -> None:
         (("plan", "--hardware", "h100", *LLAMA, "--quantile", "1"), "quantile"),
         (("plan", "--hardware", "h100", *LLAMA, "--margin", "0.5"), "margin_factor"),
         (("plan", "--hardware", "h100", *LLAMA, "--period", "0"), "period_s"),
-        (("plan", "--hardware", "h100", *LLAMA, "--replicas", "many"), "it should be LEAST:MOST"),
-        (("plan", "--hardware", "h100", *LLAMA, "--replicas", "4:2"), "below replicas_min"),
+        (("plan", "--hardware", "h100", *LLAMA, "--replicas", "many"), "must be LEAST:MOST"),
+        (("plan", "--hardware", "h100", *LLAMA, "--replicas", "4:2"), "must be at least replicas_min"),
         (("plan", "--hardware", "h100", *LLAMA, "--rate", "often"), "demands for a replica per time"),
         (("plan", "--hardware", "h100", *LLAMA, "--rate", "6/h", "--target", "2"), "target"),
+        (("plan", *NODE, *MODEL, "--price", "4"), "--rate: missing, --price needs it; such as --rate 6/h"),
+        (("plan", *NODE, *MODEL, "--rate", "6/h", "--value", "1"), "--price: missing, --value needs it"),
+        (("plan", *NODE, *MODEL, "--warm-request", "1 s"), "--rate: missing, --warm-request needs it"),
+        (("plan", *NODE, *MODEL, "--rate", "6/h", "--price", "-4"), "money_per_replica_hour"),
+        (("plan", *NODE, *MODEL, "--from-zero", "lasy"), "did you mean 'lazy'?"),
+        (("plan", *NODE, *MODEL, "--at-once", "2,x"), "--at-once = '2,x': must be numbers of starts"),
+        (("plan", *NODE, *MODEL, "--batch", "0"), "batch = 0"),
         (("plan", "--hardware", "h100", *LLAMA, "--name", "Not A Label", "--format", "kubernetes"), "name"),
         (("plan", *NODE, "--model", "Qwen/Qwen3-235B-A22B"), "does not start"),
     ],
@@ -176,6 +183,58 @@ def test_the_command_says_what_is_served(run: Any) -> None:
     assert container["args"][0] == "ORG/LLAMA"
     _, out, _ = run("plan", *NODE, "--model", "Qwen/Qwen3-8B", "--format", "kubernetes")
     assert yaml.safe_load(out)["metadata"]["name"] == "qwen3-8b"
+
+
+QUESTIONS = (
+    "--rate",
+    "6/h",
+    "--price",
+    "12",
+    "--value",
+    "0.01",
+    "--warm-request",
+    "0.4 s",
+    "--from-zero",
+    "lazy",
+    "--at-once",
+    "2,8",
+    "--batch",
+    "2",
+)
+
+
+def test_a_plan_answers_what_is_asked_beside_the_budgets(run: Any) -> None:
+    arguments = ("plan", "--hardware", "h100", *LLAMA, "--page-cache", "cold", "--replicas", "1:5", *QUESTIONS)
+    status, out, err = run(*arguments)
+    assert (status, err) == (0, "")
+    for words in (
+        "warm replicas",
+        "cost of an hour",
+        "best pool",
+        "first request",
+        "from zero",
+        "2 at once",
+        "8 at once",
+        "update",
+    ):
+        assert f"│ {words} " in out
+    numbers = json.loads(run(*arguments, "--json")[1])
+    prediction = predict("meta-llama/Llama-3.1-70B-Instruct", {"preset": "h100", "gpus": 4, "storage": {"tier": "network_disk", "network_disk": "1 GB/s"}}, LLAMA[1], page_cache="cold")  # fmt: skip
+    found, size, lead_s = numbers["decisions"], numbers["warm_replicas"], numbers["timings"]["lead_time_s"]
+    cost = planning.warm_cost(size, lead_s, 6 / 3600, money_per_replica_hour=12)
+    assert found["warm_cost"] == pytest.approx(cost._asdict())
+    worth = {"money_per_replica_hour": 12, "value_per_second": 0.01}
+    assert found["best_pool_size"] == planning.best_pool_size(lead_s, 6 / 3600, **worth)
+    assert found["break_even_rate_per_s"] == pytest.approx(planning.break_even_rate(size, lead_s, **worth))
+    latency = planning.first_request_latency(size, lead_s, 6 / 3600, warm_s=0.4)
+    assert found["first_request_latency"] == {"p50_s": latency.p50_s, "p90_s": latency.p90_s, "p99_s": latency.p99_s}
+    assert found["from_zero"]["typical_s"] == pytest.approx(planning.from_zero(prediction, "lazy").typical_s)
+    events = planning.concurrent_starts(prediction, (2, 8))
+    assert [event["each_s"] for event in found["concurrent_starts"]] == pytest.approx(
+        [event.each_s for event in events]
+    )
+    assert found["rolling_update_s"] == pytest.approx(planning.rolling_update(prediction, replicas=5, batch=2))
+    assert "decisions" not in json.loads(run(*arguments[:5], "--json")[1])
 
 
 def test_the_help_names_every_format() -> None:

@@ -1,19 +1,19 @@
-"""The command ``plan``: budgets, replicas to keep warm, and manifests to paste."""
+"""The command ``plan``: budgets, replicas to keep warm and what they cost, starts side by side, and manifests to paste."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from startup_model.cli.options import INTERVAL, JsonOption, StartOptions, with_options
-from startup_model.cli.terminal import console_of
-from startup_model.errors import ConfigError
+from startup_model.cli.terminal import console_of, echo, print_json, table_of
+from startup_model.errors import missing, wrong_type
 
 if TYPE_CHECKING:
-    from startup_model.manifests import PlanRequest
+    from startup_model.manifests import DeploymentRequest, Timings
 
 FormatOption = Annotated[
     str,
@@ -22,47 +22,74 @@ FormatOption = Annotated[
         help="text, kubernetes, startup-probe, hpa, keda, karpenter, knative, ray-serve, configmap, env, blis, llm-d-inference-sim, dynosim or json.",
     ),
 ]
-QuantileOption = Annotated[float, typer.Option("--quantile", help="Share of starts that probes and deadlines hold.")]
-MarginOption = Annotated[float, typer.Option("--margin", help="Factor on top of the quantile.")]
-PeriodOption = Annotated[int, typer.Option("--period", help="Seconds between two probes.")]
-DetectionOption = Annotated[str, typer.Option("--detection", help="From a demand to the metric that shows it.")]
-DecisionOption = Annotated[
-    str, typer.Option("--decision", help="How long a demand has to hold before replicas are added.")
-]
-HeadroomOption = Annotated[str, typer.Option("--headroom", help="Waiting that needs no warm replica.")]
-CooldownOption = Annotated[
-    str | None, typer.Option("--cooldown", help="How long a replica is kept without work; default: the lead time.")
-]
-ProvisionOption = Annotated[
-    str | None,
-    typer.Option("--provision", help="Until a new node has joined, such as '90 s'; '0 s' where it is there."),
-]
-ImageSizeOption = Annotated[
-    str | None, typer.Option("--image-size", help="Compressed container image, such as '9 GB'.")
-]
-ImagePullOption = Annotated[
-    str | None, typer.Option("--image-pull", help="Pulling and unpacking together, such as '0.5 GB/s'.")
-]
-PortOption = Annotated[int | None, typer.Option("--port", help="Of the server; default: that of the command.")]
-RequestsOption = Annotated[
-    int | None, typer.Option("--requests", help="Requests in progress for each replica, for autoscalers.")
-]
-NameOption = Annotated[str | None, typer.Option("--name", help="Of the deployment; default: the model's name.")]
-NamespaceOption = Annotated[str | None, typer.Option("--namespace", help="Namespace of the deployment.")]
-ImageOption = Annotated[str | None, typer.Option("--image", help="Container image; default: the engine's own.")]
-VolumeOption = Annotated[
-    str | None, typer.Option("--volume-claim", help="PersistentVolumeClaim that holds the checkpoint.")
-]
-ReplicasOption = Annotated[
-    str | None, typer.Option("--replicas", help="LEAST:MOST; default: 1:2, or what --rate needs.")
-]
-RateOption = Annotated[
-    str | None, typer.Option("--rate", help="Demands for a replica, such as 6/h: how many to keep warm.")
-]
-TargetOption = Annotated[
-    float, typer.Option("--target", help="Largest share of demands that may find no warm replica.")
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Also for a server that does not start.")]
+
+
+class PolicyOptions(NamedTuple):
+    """How an autoscaler uses the start."""
+
+    quantile: Annotated[float, typer.Option(help="Share of starts that probes and deadlines hold.")] = 0.95
+    margin: Annotated[float, typer.Option(help="Factor on top of the quantile.")] = 1.3
+    detection: Annotated[str, typer.Option(help="From a demand to the metric that shows it.")] = "30 s"
+    decision: Annotated[str, typer.Option(help="How long a demand has to hold before replicas are added.")] = "0 s"
+    headroom: Annotated[str, typer.Option(help="Waiting that needs no warm replica.")] = "0 s"
+    cooldown: Annotated[
+        str | None, typer.Option(help="How long a replica is kept without work; default: the lead time.")
+    ] = None
+
+
+class NodeOptions(NamedTuple):
+    """What lies before the server's own start."""
+
+    provision: Annotated[
+        str | None, typer.Option(help="Until a new node has joined, such as '90 s'; '0 s' where it is there.")
+    ] = None
+    image_size: Annotated[str | None, typer.Option(help="Compressed container image, such as '9 GB'.")] = None
+    image_pull: Annotated[str | None, typer.Option(help="Pulling and unpacking together, such as '0.5 GB/s'.")] = None
+
+
+class DeploymentOptions(NamedTuple):
+    """Names and numbers of the deployment: fields of DeploymentRequest."""
+
+    period_s: Annotated[int, typer.Option("--period", help="Seconds between two probes.")] = 10
+    port: Annotated[int | None, typer.Option(help="Of the server; default: that of the command.")] = None
+    requests_per_replica: Annotated[
+        int | None, typer.Option("--requests", help="Requests in progress for each replica, for autoscalers.")
+    ] = None
+    name: Annotated[str | None, typer.Option(help="Of the deployment; default: the model's name.")] = None
+    namespace: Annotated[str | None, typer.Option(help="Namespace of the deployment.")] = None
+    image: Annotated[str | None, typer.Option(help="Container image; default: the engine's own.")] = None
+    volume_claim: Annotated[str | None, typer.Option(help="PersistentVolumeClaim that holds the checkpoint.")] = None
+    force: Annotated[bool, typer.Option("--force", help="Also for a server that does not start.")] = False
+
+
+class DecisionOptions(NamedTuple):
+    """Questions beside the budgets."""
+
+    rate: Annotated[str | None, typer.Option(help="Demands for a replica, such as 6/h: how many to keep warm.")] = None
+    target: Annotated[float, typer.Option(help="Largest share of demands that may find no warm replica.")] = 0.01
+    price: Annotated[
+        float | None, typer.Option(help="Of a replica for an hour, with --rate: what the warm ones cost and save.")
+    ] = None
+    value: Annotated[
+        float | None, typer.Option(help="Of one waited second, with --price: the pool that pays best.")
+    ] = None
+    warm_request: Annotated[
+        str | None,
+        typer.Option(
+            help="First request on a warm replica, such as '0.3 s', with --rate: how long first requests take."
+        ),
+    ] = None
+    from_zero: Annotated[
+        str | None,
+        typer.Option(help="plain or lazy, how the image is pulled: the parts from an ordered node to an answer."),
+    ] = None
+    at_once: Annotated[
+        str | None,
+        typer.Option(help="Starts that read one storage at the same time, such as 2,8: how long each takes."),
+    ] = None
+    batch: Annotated[
+        int | None, typer.Option(help="Replicas that are replaced at a time: how long an update of all takes.")
+    ] = None
 
 
 def register(app: typer.Typer) -> None:
@@ -73,84 +100,67 @@ def register(app: typer.Typer) -> None:
 @with_options(*INTERVAL, "include")
 def plan_command(
     asked: StartOptions,
+    policy: PolicyOptions,
+    around: NodeOptions,
+    deployment: DeploymentOptions,
+    decisions: DecisionOptions,
     output: FormatOption = "text",
-    quantile: QuantileOption = 0.95,
-    margin: MarginOption = 1.3,
-    period: PeriodOption = 10,
-    detection: DetectionOption = "30 s",
-    decision: DecisionOption = "0 s",
-    headroom: HeadroomOption = "0 s",
-    cooldown: CooldownOption = None,
-    provision: ProvisionOption = None,
-    image_size: ImageSizeOption = None,
-    image_pull: ImagePullOption = None,
-    port: PortOption = None,
-    requests: RequestsOption = None,
-    name: NameOption = None,
-    namespace: NamespaceOption = None,
-    image: ImageOption = None,
-    volume_claim: VolumeOption = None,
-    replicas: ReplicasOption = None,
-    rate: RateOption = None,
-    target: TargetOption = 0.01,
-    force: ForceOption = False,
+    replicas: Annotated[str | None, typer.Option(help="LEAST:MOST; default: 1:2, or what --rate needs.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Budgets for autoscalers and manifests to paste: startup probes, deadlines, cool-downs, warm pools."""
-    from startup_model.manifests import PlanRequest, render, timings
-    from startup_model.manifests import times as reasons
+    from startup_model.manifests import DeploymentRequest, evidence_reason, render, timings
     from startup_model.planning import ScalingPolicy
     from startup_model.predictor import as_profile, predict
 
     start = asked.start()
-    around = {"provision_s": provision, "image_bytes": image_size, "image_pull_bandwidth": image_pull}
-    given = {name: value for name, value in around.items() if value is not None}
-    prediction = predict(start.model, start.hardware.replace(**given), start.engine, profile=start.profile)
-    policy = {"quantile": quantile, "margin_factor": margin, "detection_s": detection, "decision_s": decision}
-    policy |= {"headroom_s": headroom} | ({} if cooldown is None else {"cooldown_s": cooldown})
-    served = start.engine.model  # what the command names is served, what --model gives is predicted
-    plan = PlanRequest(
-        prediction=prediction,
-        policy=ScalingPolicy.model_validate(policy),
+    given = {
+        "provision_s": around.provision,
+        "image_bytes": around.image_size,
+        "image_pull_bandwidth": around.image_pull,
+    }
+    node = start.hardware.replace(**_given(given))
+    margin, cooldown = {"margin_factor": policy.margin}, _given({"cooldown_s": policy.cooldown})
+    times = {f"{name}_s": getattr(policy, name) for name in ("detection", "decision", "headroom")}
+    request = DeploymentRequest(
+        prediction=predict(start.model, node, start.engine, profile=start.profile),
+        policy=ScalingPolicy.model_validate({"quantile": policy.quantile} | margin | times | cooldown),
         command=asked.engine,
-        model=None if served else asked.model,
+        model=None if start.engine.model else asked.model,  # what the command names is served, what --model gives is predicted
         profile=as_profile(asked.profile),
-        name=name,
-        namespace=namespace,
-        image=image,
-        volume_claim=volume_claim,
-        period_s=period,
-        port=port,
-        requests_per_replica=requests,
-        force=force,
-    )
-    pool = None if rate is None else _pool(plan, rate, target)
+        **deployment._asdict(),
+    )  # fmt: skip
+    found = timings(request)
+    pool = None if decisions.rate is None else _pool_size(request, found, decisions)
     least, most = _replicas(replicas) if replicas is not None else (pool or 1, None)
-    plan = plan.replace(replicas_min=least, replicas_max=most, warm_replicas=pool)
-    if as_json or output != "text":
-        typer.echo(render("json" if as_json else output, plan), nl=False)
+    request = request.replace(replicas_min=least, replicas_max=most, warm_replicas=pool)
+    answers = list(_answers(request, found, decisions))
+    if as_json or output == "json":
+        data = {key: value for answer in answers for key, value in answer.data.items()}
+        print_json(json.loads(render("json", request)) | ({"decisions": data} if data else {}))
         return
-    console = console_of()
-    console.print(_plan_table(plan, rate, target))
-    for warning in (reasons.evidence_reason(plan, timings(plan)), *prediction.warnings):
-        console.print(f"note: {warning}", soft_wrap=True)
+    if output != "text":
+        typer.echo(render(output, request), nl=False)
+        return
+    table = table_of(request.prediction.headline(), "|what", ">value", "from")
+    for row in (*_times(request, found), *(answer.row for answer in answers)):
+        table.add_row(*row)
+    console_of().print(table)
+    for warning in (evidence_reason(request, found), *request.prediction.warnings):
+        echo(f"note: {warning}")
     if start.engine.unused_flags:
-        console.print(f"flags without effect here: {', '.join(start.engine.unused_flags)}", soft_wrap=True)
+        echo(f"flags without effect here: {', '.join(start.engine.unused_flags)}")
 
 
-def _pool(plan: PlanRequest, rate: str, target: float) -> int:
-    """Replicas to keep warm, each start being taken to last the lead time. Raises ConfigError."""
-    from startup_model.manifests import timings
-    from startup_model.planning import pool_size, warm_time
-
-    return pool_size(warm_time(float(timings(plan).lead_time_s), plan.policy.headroom_s), _rate(rate), target)
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _replicas(text: str) -> tuple[int, int]:
     """``LEAST:MOST``, or one number for both. Raises ConfigError."""
     least, given, most = (part.strip() for part in text.partition(":"))
     if not least.isdecimal() or (given and not most.isdecimal()) or len(text) > 20:
-        raise ConfigError("--replicas", text, "it should be LEAST:MOST", "such as 1:4")
+        raise wrong_type("--replicas", text, "LEAST:MOST", "such as 1:4")
     return int(least), int(most) if given else max(1, int(least))
 
 
@@ -165,34 +175,107 @@ def _rate(text: str) -> float:
     except ValueError:
         value = float("nan")
     if unit.strip() not in _PER or not 0.0 < value < 1e9:
-        raise ConfigError("--rate", text, "it should be demands for a replica per time", "such as 6/h or 0.1/min")
+        raise wrong_type("--rate", text, "demands for a replica per time", "such as 6/h or 0.1/min")
     return value / _PER[unit.strip()]
 
 
-def _plan_table(request: PlanRequest, rate: str | None, target: float) -> Table:
-    """The times of a plan with what each comes from, and how many replicas to keep warm where a rate of demands is given."""
-    from startup_model.manifests import times as reasons
-    from startup_model.manifests import timings
-    from startup_model.planning import miss_probability, warm_time
+def _bridged_s(request: DeploymentRequest, found: Timings) -> float:
+    """What warm replicas have to bridge, each start being taken to last the lead time."""
+    from startup_model.planning import warm_time
+
+    return warm_time(float(found.lead_time_s), request.policy.headroom_s)
+
+
+def _pool_size(request: DeploymentRequest, found: Timings, asked: DecisionOptions) -> int:
+    from startup_model.planning import pool_size
+
+    return pool_size(_bridged_s(request, found), _rate(asked.rate or ""), asked.target)
+
+
+# --- rows of the table ----------------------------------------------------------------------------------------------------
+
+Row = tuple[str, str, str]
+
+
+class _Answer(NamedTuple):
+    row: Row
+    data: dict[str, Any]
+
+
+def _times(request: DeploymentRequest, found: Timings) -> Iterator[Row]:
+    """The times of a plan with what each comes from."""
+    from startup_model.manifests import (
+        budget_reason,
+        cooldown_reason,
+        deadline_reason,
+        lead_reason,
+        ready_timeout_reason,
+    )
     from startup_model.units import format_seconds
 
-    found = timings(request)
-    table = Table(title=Text(request.prediction.headline()), title_justify="left")
-    table.add_column("what", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("from", overflow="fold")
-    table.add_row("time to ready", format_seconds(found.typical_s), "prediction")
+    yield "time to ready", format_seconds(found.typical_s), "prediction"
     if found.slowest_s > found.typical_s:
-        table.add_row("with cold caches", format_seconds(found.slowest_s), "caches of unknown state taken as cold")
-    probes = f"{found.failure_threshold} x {found.period_s} s"
-    table.add_row("startup probe", probes, Text(reasons.budget_reason(request, found)))
-    table.add_row("progress deadline", f"{found.progress_deadline_s} s", Text(reasons.deadline_reason(request, found)))
-    table.add_row("engine's own timeout", f"{found.ready_timeout_s} s", Text(reasons.ready_timeout_reason(found)))
-    table.add_row("scale-up lead time", f"{found.lead_time_s} s", Text(reasons.lead_reason(request, found)))
-    table.add_row("cool-down", f"{found.cooldown_s} s", Text(reasons.cooldown_reason(request, found)))
-    if rate is not None and request.warm_replicas is not None:
-        bridged_s = warm_time(float(found.lead_time_s), request.policy.headroom_s)
-        without = miss_probability(request.warm_replicas, bridged_s, _rate(rate))
-        words = f"at {rate}, each start taking {bridged_s:.0f} s, {without:.2%} of demands find none warm (at most {target:.2%})"
-        table.add_row("warm replicas", str(request.warm_replicas), Text(words))
-    return table
+        yield "with cold caches", format_seconds(found.slowest_s), "caches of unknown state taken as cold"
+    yield "startup probe", f"{found.failure_threshold} x {found.period_s} s", budget_reason(request, found)
+    yield "progress deadline", f"{found.progress_deadline_s} s", deadline_reason(request, found)
+    if request.ready_timeout is not None:
+        yield "engine's own timeout", f"{found.ready_timeout_s} s", ready_timeout_reason(found)
+    yield "scale-up lead time", f"{found.lead_time_s} s", lead_reason(request, found)
+    yield "cool-down", f"{found.cooldown_s} s", cooldown_reason(request, found)
+
+
+def _answers(request: DeploymentRequest, found: Timings, asked: DecisionOptions) -> Iterator[_Answer]:
+    """What the options ask beside the budgets. Raises ConfigError."""
+    from startup_model import planning
+
+    prediction, size = request.prediction, request.warm_replicas
+    for option, needed, example in (
+        ("price", "rate", "6/h"),
+        ("value", "price", "4.0"),
+        ("warm_request", "rate", "6/h"),
+    ):
+        if getattr(asked, option) is not None and getattr(asked, needed) is None:
+            raise missing(f"--{needed}", f"--{option.replace('_', '-')} needs it", f"such as --{needed} {example}")
+    if asked.rate is not None and size is not None:
+        rate, bridged_s = _rate(asked.rate), _bridged_s(request, found)
+        missed = planning.miss_probability(size, bridged_s, rate)
+        words = f"at {asked.rate}, each start taking {bridged_s:.0f} s, {missed:.2%} of demands find none warm (at most {asked.target:.2%})"
+        yield _Answer(("warm replicas", str(size), words), {})
+        if asked.price is not None:
+            money = {"money_per_replica_hour": asked.price}
+            cost = planning.warm_cost(size, bridged_s, rate, **money)
+            words = f"for {cost.warm_replicas:.2f} that stand unused ({cost.reserved_money_per_hour:.2f} for all {size}); saves {cost.seconds_saved_per_hour:.0f} s of waiting an hour, {cost.money_per_second_saved:.3g} a second"
+            yield _Answer(("cost of an hour", f"{cost.money_per_hour:.2f}", words), {"warm_cost": cost._asdict()})
+            if asked.value is not None:
+                worth = money | {"value_per_second": asked.value}
+                best = planning.best_pool_size(bridged_s, rate, **worth)
+                even = planning.break_even_rate(max(1, size), bridged_s, **worth)
+                words = f"cheapest where a waited second is worth {asked.value:g}; {max(1, size)} warm pay from {3600.0 * even:.3g} demands an hour on"
+                yield _Answer(("best pool", str(best), words), {"best_pool_size": best, "break_even_rate_per_s": even})
+        if asked.warm_request is not None:
+            latency = planning.first_request_latency(size, float(found.lead_time_s), rate, warm_s=asked.warm_request)  # type: ignore[arg-type]
+            shares = {"p50_s": latency.p50_s, "p90_s": latency.p90_s, "p99_s": latency.p99_s}
+            words = f"of 99 in 100 first requests (90 in 100: {latency.p90_s:.1f} s, half: {latency.p50_s:.1f} s); {latency.no_warm:.2%} wait for a start"
+            yield _Answer(("first request", f"{latency.p99_s:.1f} s", words), {"first_request_latency": shares})
+    if asked.from_zero is not None:
+        whole = planning.from_zero(prediction, asked.from_zero)  # type: ignore[arg-type]
+        parts = {name: part._asdict() for name, part in whole.parts.items()}
+        words = f"from an ordered node to an answer, {whole.low_s:.0f} to {whole.high_s:.0f} s: " + ", ".join(
+            f"{name} {part.low:.0f} to {part.high:.0f}" for name, part in whole.parts.items()
+        )
+        yield _Answer(
+            ("from zero", f"{whole.typical_s:.0f} s", words), {"from_zero": whole._asdict() | {"parts": parts}}
+        )
+    if asked.at_once is not None:
+        if not all(number.strip().isdecimal() and len(number) < 10 for number in asked.at_once.split(",")):
+            raise wrong_type("--at-once", asked.at_once, "numbers of starts", "such as 2,8")
+        events = planning.concurrent_starts(prediction, [int(number) for number in asked.at_once.split(",")])
+        data = {"concurrent_starts": [dict(zip(event._fields[:-1], event[:-1], strict=True)) for event in events]}
+        for event in events:
+            words = f"each, {event.slowdown:.1f} times one alone; begun {event.spacing_s:.0f} s apart they are ready after {event.mean_ready_s:.0f} s on average"
+            yield _Answer((f"{event.starts} at once", f"{event.each_s:.1f} s", words), data)
+    if asked.batch is not None:
+        replicas = request.most_replicas
+        update_s = planning.rolling_update(prediction, replicas=replicas, batch=asked.batch)
+        words = f"until the last of {replicas} replicas is ready, {asked.batch} replaced at a time"
+        yield _Answer(("update", f"{update_s:.0f} s", words), {"rolling_update_s": update_s})

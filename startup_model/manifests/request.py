@@ -11,7 +11,7 @@ from pydantic import Field, InstanceOf, model_validator
 
 from startup_model.engines import find
 from startup_model.engines.config import EngineConfig
-from startup_model.engines.engine import Deploy
+from startup_model.engines.engine import Deploy, ReadyTimeout
 from startup_model.errors import ConfigError, out_of_range
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
@@ -104,6 +104,12 @@ class DeploymentRequest(FrozenModel):
         if (deploy := find(name).deploy) is None:
             raise ConfigError("engine", name, "how it is deployed is not known", "take json, karpenter or a simulator")
         return deploy
+
+    @property
+    def ready_timeout(self) -> ReadyTimeout | None:
+        """How long the server waits for its own engine; None where it has no limit, or none is known."""
+        deploy = find(self.engine.engine).deploy
+        return deploy and deploy.ready_timeout
 
     @property
     def workers(self) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from statistics import NormalDist
 from typing import NamedTuple
 
-from startup_model.engines import find
 from startup_model.errors import ConfigError
 from startup_model.manifests.request import DeploymentRequest
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE
@@ -129,8 +128,7 @@ def timings(request: DeploymentRequest) -> Timings:
     if (longest := max(lead_time_s, cooldown_s)) > MAX_S:
         problem = "seconds of lead time or cool-down, more than a week"
         raise ConfigError("policy", longest, problem, "shorten its times")
-    deploy = find(request.engine.engine).deploy
-    own = deploy.ready_timeout.seconds if deploy and deploy.ready_timeout else USUAL_READY_TIMEOUT_S
+    own = request.ready_timeout.seconds if request.ready_timeout else USUAL_READY_TIMEOUT_S
     return Timings(
         typical_s=ready.total_s,
         slowest_s=ready.slowest_s,
