@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -156,6 +156,13 @@ def write_atomically(path: Path, content: str | Iterable[bytes]) -> None:
         Path(temporary).unlink(missing_ok=True)
 
 
-def canonical_json(value: Mapping[str, Any]) -> str:
-    """JSON text that is the same for the same content: stable key order as given, two spaces, one final line break."""
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def canonical_json(value: Any) -> str:
+    """JSON text that is the same for the same content: key order as given, two spaces, escapes for what is not printable, one final line break."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    if not text.isascii() or "\x7f" in text:
+        text = re.sub(r"[^\n -~]", lambda found: _escaped(found[0]), text)
+    return f"{text}\n"
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1].replace("\x7f", "\\u007f")

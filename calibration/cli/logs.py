@@ -199,9 +199,9 @@ def _digests(path: Path) -> set[str]:
 
 
 def _console() -> Console:
-    from rich.console import Console
+    from startup_model.cli.terminal import console_of
 
-    return Console(highlight=False, markup=False)
+    return console_of()
 
 
 def _print_json(data: Any) -> None:

@@ -285,11 +285,12 @@ class _Bar(_View):
     """A bar on the terminal, below what the server prints."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
+        from startup_model.cli.terminal import console_of
+
         super().__init__()
-        self._console = Console(stderr=True, highlight=False, markup=False)
+        self._console = console_of(err=True)
         columns = (BarColumn(bar_width=16), TextColumn("{task.fields[words]}", markup=False))
         self._progress: Progress = Progress(*columns, console=self._console, transient=True)
         self._task: TaskID = self._progress.add_task("", total=1.0, words="waiting for the first line")

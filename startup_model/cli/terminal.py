@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
+
+from startup_model.files import canonical_json
 
 
 def printable(text: str) -> str:
@@ -51,17 +52,14 @@ def _write(text: str, stream: TextIO) -> None:
 
 
 def print_json(data: Any) -> None:
-    """Print what programs read: null for what is no finite number, escapes for what is not printable."""
-    text = json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False, default=list)
-    if not text.isascii():
-        text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
-    _write(f"{text}\n", sys.stdout)
+    """Print what programs read: null for what is no finite number."""
+    _write(canonical_json(_finite(data)), sys.stdout)
 
 
 def _finite(data: Any) -> Any:
     if isinstance(data, Mapping):
         return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
+    if isinstance(data, Collection) and not isinstance(data, str):
         return [_finite(value) for value in data]
     return None if isinstance(data, float) and not math.isfinite(data) else data
 
