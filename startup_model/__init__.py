@@ -30,17 +30,16 @@ __all__ = [
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from startup_model.comparison import sensitivity, what_if
+    from startup_model.compare import sensitivity, what_if
     from startup_model.engines.config import EngineConfig
     from startup_model.errors import ConfigError, InputFileError, ProfileError, StartupModelError, UnknownNameError
-    from startup_model.grid.result import Sweep
-    from startup_model.grid.sweep import sweep
     from startup_model.hardware import HardwareConfig
     from startup_model.models.config import ModelConfig
     from startup_model.phases import Phase
     from startup_model.prediction import StartupPrediction
     from startup_model.predictor import predict
     from startup_model.profile import Profile
+    from startup_model.sweeps import Sweep, sweep
 
 _HOMES = {
     "EngineConfig": "engines.config",
@@ -51,10 +50,10 @@ _HOMES = {
     "ProfileError": "errors",
     "StartupModelError": "errors",
     "UnknownNameError": "errors",
-    "Sweep": "grid.result",
-    "sweep": "grid.sweep",
-    "sensitivity": "comparison",
-    "what_if": "comparison",
+    "Sweep": "sweeps",
+    "sweep": "sweeps",
+    "sensitivity": "compare",
+    "what_if": "compare",
     "predict": "predictor",
     "Phase": "phases",
     "StartupPrediction": "prediction",

@@ -12,21 +12,9 @@ from startup_model.errors import ConfigError, StartupModelError, UnknownNameErro
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import Cpu, HardwareConfig, Storage, storage_changes
 from startup_model.models.config import ModelConfig
-from startup_model.prediction import Start
 from startup_model.predictor import as_engine, as_hardware, as_model, as_profile
+from startup_model.recipe import Start
 from startup_model.units import format_bandwidth, format_bytes, format_seconds
-
-__all__ = [
-    "PARTS",
-    "TIER_BANDWIDTH",
-    "apply_changes",
-    "changed_start",
-    "check_name",
-    "field_names",
-    "label_of",
-    "shown_number",
-    "with_accelerators",
-]
 
 PARTS = ("model", "hardware", "engine", "profile")
 """What a start is made of; each can be changed as a whole, the first three field by field as well."""

@@ -120,7 +120,8 @@ class FrozenModel(BaseModel):
         if type(self) is not type(other) or not isinstance(other, FrozenModel):
             return NotImplemented
         fields = type(self).model_fields
-        return all(self.__dict__[name] == other.__dict__[name] for name in fields)
+        same = all(self.__dict__[name] == other.__dict__[name] for name in fields)
+        return same and (self.model_extra or {}) == (other.model_extra or {})
 
     def replace(self, /, **changes: Any) -> Self:
         """A copy with some fields changed, validated like a new one.
@@ -130,7 +131,7 @@ class FrozenModel(BaseModel):
         unknown = [name for name in changes if name not in type(self).model_fields]
         if unknown:
             raise _unknown_field(type(self), unknown[0], changes[unknown[0]])
-        given = {name: self.__dict__[name] for name in self.model_fields_set}
+        given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**(given | changes))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -62,6 +63,51 @@ Provisioning of GPU nodes takes 45-410 s; an engine image is about 10 GB compres
 0.02-0.1 GB/s plainly, 0.3-0.75 GB/s with lazy or parallel pulling; the container runtime needs one to a few seconds.
 """
 
+
+class NodeNumber(NamedTuple):
+    """A number of a node that terms take, and where it comes from."""
+
+    name: str
+    """Of the input, as terms and ``startup_model.recipe`` call it."""
+    field: str
+    """Field of HardwareConfig that gives it."""
+    unit: str
+    better: int
+    """+1: more is faster; -1: less is; 0: it is no property of the node alone."""
+    host_field: str | None = None
+    """Field of a profile's host that stands in where the node does not give it."""
+    default: float | None = None
+    """Stands in where neither gives it."""
+    tiers: frozenset[str] = frozenset(STORAGE_TIERS)
+    """Tiers of storage with which it has an effect."""
+    may_be_assumed: bool = False
+    """On a host without accelerators, where nobody may have measured it: see ``Host.assumed``."""
+
+
+NODE_NUMBERS: Mapping[str, NodeNumber] = {
+    number.name: number
+    for number in (
+        NodeNumber("single_thread_score", "cpu.single_thread_score", "1", +1, "single_thread_score", 1.0),
+        NodeNumber("storage_bandwidth", "storage.cold_bandwidth", "B/s", +1),  # host field and default by tier
+        NodeNumber("network_bandwidth", "network_bandwidth", "B/s", +1, None, math.inf, frozenset(STORAGE_TIERS[1:])),
+        NodeNumber("concurrent_starts", "storage.concurrent_starts", "1", 0),
+        NodeNumber(
+            "page_cache_bandwidth", "storage.page_cache", "B/s", +1, "page_cache_bandwidth", may_be_assumed=True
+        ),
+        NodeNumber("host_to_device_bandwidth", "host_to_device_bandwidth", "B/s", +1, "host_to_device_bandwidth"),
+        NodeNumber("memory_bandwidth", "gpu_memory_bandwidth", "B/s", +1, "gpu_memory_bandwidth", may_be_assumed=True),
+        NodeNumber("device_flops", "gpu_flops", "FLOP/s", +1, "device_flops", may_be_assumed=True),
+        NodeNumber("provision_seconds", "provision_s", "s", -1, None, CLUSTER_DEFAULTS["provision_s"]),
+        NodeNumber("image_bytes", "image_bytes", "B", -1, None, CLUSTER_DEFAULTS["image_bytes"]),
+        NodeNumber(
+            "image_pull_bandwidth", "image_pull_bandwidth", "B/s", +1, None, CLUSTER_DEFAULTS["image_pull_bandwidth"]
+        ),
+        NodeNumber(
+            "container_start_seconds", "container_start_s", "s", -1, None, CLUSTER_DEFAULTS["container_start_s"]
+        ),
+    )
+}
+"""Every number of a node that a term depends on, by the name of the input; nothing else of a start depends on these."""
 
 UNKNOWN_CPU = "unknown"
 """Name of a processor that was not given."""

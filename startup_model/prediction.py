@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from startup_model.engines.config import EngineConfig
-from startup_model.errors import UnknownNameError
-from startup_model.hardware import HardwareConfig
-from startup_model.inputs import INPUT_MEANINGS
-from startup_model.models.config import ModelConfig
-from startup_model.phases import ROLLUPS, Phase, roll_up
-from startup_model.profile import Profile
+from startup_model.errors import UnknownNameError, out_of_range
+from startup_model.evaluate import begins_of, check_probability, spread_factor, student_quantile
+from startup_model.phases import ROLLUPS, roll_up
+from startup_model.recipe import INPUT_MEANINGS, Call, Start
 from startup_model.sizes.memory import MemoryBudget
-from startup_model.terms import Term
-from startup_model.uncertainty import check_probability, spread_factor, student_quantile
 from startup_model.units import format_bytes, format_seconds
 
-__all__ = ["Context", "PhasePrediction", "Spread", "Start", "StartupPrediction", "TermCall"]
+SAFETY_FACTOR = 1.5
+"""Policy factor between a predicted total and the SLO bound; 1.3 to 1.5 is usual."""
+
+
+def check_safety_factor(factor: float) -> float:
+    """The factor when it is one. Raises ConfigError below 1 or above 10."""
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1.0 <= factor <= 10.0:
+        raise out_of_range("safety_factor", factor, "a number from 1 to 10", "1.3 to 1.5 is usual")
+    return float(factor)
 
 
 PHASE_SCATTER = 0.15
@@ -27,53 +29,15 @@ PHASE_SCATTER = 0.15
 estimator), those of totals around 1 %."""
 
 
-class TermCall(NamedTuple):
-    """One term with the numbers that it was called with."""
-
-    function: Callable[..., float]
-    inputs: tuple[float, ...]
-    coefficients: Mapping[str, float]
-    scale: float
-    """Factor for the engine version, and for what is peculiar to a model that the profile has measured."""
-    term: Term
-    variant: str
-    source: str
-    """fitted, fixed, borrowed or assumed; several joined by +."""
-    doubts: Mapping[str, float] = MappingProxyType({})
-    """Coefficient that no run of a calibrated host has touched -> its relative standard deviation."""
-
-    def seconds(self) -> float:
-        """The time of the step."""
-        return self.function(*self.inputs, **self.coefficients) * self.scale
-
-    def doubted_seconds(self) -> float:
-        """Seconds that coefficients in doubt may add or take: the sum of deviation x the term with that coefficient alone."""
-        zero = dict.fromkeys(self.coefficients, 0.0)
-        return self.scale * sum(
-            self.function(*self.inputs, **(zero | {name: self.coefficients[name]})) * deviation
-            for name, deviation in self.doubts.items()
-        )
-
-    def formula(self) -> str:
-        """The formula with names."""
-        return self.term.formula()
-
-    def numbers(self) -> str:
-        """The formula with the numbers in it, the factor for version and model included."""
-        named = dict(zip(self.term.inputs, self.inputs, strict=True)) | dict(self.coefficients)
-        text = self.term.formula(named)
-        return text if self.scale == 1.0 else f"({text}) × {self.scale:.4g}"
-
-
 class PhasePrediction(NamedTuple):
     """One phase of a prediction."""
 
-    phase: Phase
+    phase: str
     seconds: float
     """What it adds to the total."""
     elapsed_s: float
     """How long it runs; more than ``seconds`` where it runs beside a longer phase."""
-    calls: tuple[TermCall, ...]
+    calls: tuple[Call, ...]
     """The terms behind it; empty when flags switch the phase off."""
     spread: float = 0.0
     """Standard deviation of its logarithm, from what the host and the profile's host may have apart."""
@@ -105,15 +69,6 @@ class Spread(NamedTuple):
         return float(spread_factor(host, student_quantile(probability, 0) * self.own, probability))
 
 
-class Start(NamedTuple):
-    """Everything that a start is made of; ``predict(*start[:3], profile=start.profile)``."""
-
-    model: ModelConfig
-    hardware: HardwareConfig
-    engine: EngineConfig
-    profile: Profile | None = None
-
-
 class Context(NamedTuple):
     """What all predictions of one start share."""
 
@@ -122,13 +77,16 @@ class Context(NamedTuple):
     hardware_name: str
     engine_name: str
     pipeline_name: str
+    """Engine and core whose order of phases the start takes."""
+    waits: Mapping[str, tuple[str, ...]]
+    """Phase -> the phases that it waits for, where phases overlap; empty where each waits for the one before it."""
     memory: MemoryBudget
     calibrated: bool
     interval_source: str
     warnings: tuple[str, ...]
     extrapolated: tuple[str, ...]
     """Of these, what lies outside the runs of the profile."""
-    segments: Mapping[Phase, float]
+    segments: Mapping[str, float]
     profile_name: str
     profile_reason: str
     inputs: Mapping[str, float]
@@ -140,13 +98,13 @@ class StartupPrediction:
 
     total_s: float
     """Process start to ready, and the segments that were asked for."""
-    phases: Mapping[Phase, PhasePrediction]
+    phases: Mapping[str, PhasePrediction]
     """By phase, in order; the ``seconds`` sum to ``total_s``. Keys may be plain strings."""
     interval: tuple[float, float]
     """(low, high) at ``level``."""
     level: float
     slo_bound_s: float
-    """The time to promise: safety factor x prediction. A policy, kept apart from the interval."""
+    """Safety factor x slowest prediction. A policy, kept apart from the interval."""
     safety_factor: float
     slowest_s: float
     """``total_s`` with caches of unknown state taken as cold: what ``slo_bound_s`` is a factor on."""
@@ -171,7 +129,7 @@ class StartupPrediction:
         """
         entry = next((entry for name, entry in self.phases.items() if name == phase), None)
         if entry is None:
-            raise UnknownNameError("phase", str(phase), [name.value for name in self.phases])
+            raise UnknownNameError("phase", str(phase), list(self.phases))
         check_probability(probability)
         if entry.phase in self.segments:  # scatters by itself, whatever the host
             return entry.elapsed_s * Spread(0.0, 1, entry.spread).factor(probability)
@@ -194,15 +152,20 @@ class StartupPrediction:
         return self.context.warnings
 
     @property
-    def segments(self) -> Mapping[Phase, float]:
+    def segments(self) -> Mapping[str, float]:
         """Segments outside the time to ready (provision, image_pull, container_start, first_request), whether added or
         not."""
         return self.context.segments
 
     @property
+    def begins(self) -> Mapping[str, float]:
+        """Phase -> when it begins [s]; phases that run side by side may begin together."""
+        return begins_of({name: entry.elapsed_s for name, entry in self.phases.items()}, self.context.waits)
+
+    @property
     def bottleneck(self) -> str:
         """Name of the phase that adds most."""
-        return max(self.phases.values(), key=lambda phase: phase.seconds).phase.value
+        return str(max(self.phases.values(), key=lambda entry: entry.seconds).phase)
 
     def rollup(self, name: str) -> dict[str, float]:
         """The same seconds by another cut: five_stages, six_steps, measured_six or four_segments; they sum to
@@ -234,7 +197,7 @@ class StartupPrediction:
             "starts": self.memory.fits,
             "bottleneck": self.bottleneck,
             "phases": {
-                phase.value: {
+                str(phase): {
                     "seconds": entry.seconds,
                     "elapsed_s": entry.elapsed_s,
                     "share": entry.seconds / total,
@@ -248,7 +211,7 @@ class StartupPrediction:
                 for phase, entry in self.phases.items()
             },
             "rollups": {name: self.rollup(name) for name in ROLLUPS},
-            "segments": {phase.value: seconds for phase, seconds in self.segments.items()},
+            "segments": {str(phase): seconds for phase, seconds in self.segments.items()},
             "memory": self.memory._asdict() | {"remedies": [remedy._asdict() for remedy in self.memory.remedies]},
             "inputs": dict(self.context.inputs),
             "calibrated": self.calibrated,
@@ -263,10 +226,9 @@ class StartupPrediction:
         context = self.context
         lines = [
             f"{context.model_name} on {context.hardware_name} with {context.engine_name}",
-            f"pipeline: {context.pipeline_name}",
             self.headline(),
             f"{self.level:.0%} interval {format_seconds(low)} to {format_seconds(high)} ({context.interval_source})",
-            self.promise(),
+            self.slo_text(),
             f"profile {context.profile_name}: {context.profile_reason}",
             "",
         ]
@@ -278,7 +240,10 @@ class StartupPrediction:
         lines += [
             "",
             "inputs",
-            *(f"    {name} = {context.inputs[name]:.6g}  ({INPUT_MEANINGS[name]})" for name in used),
+            *(
+                f"    {name} = {context.inputs[name]:.6g}  ({INPUT_MEANINGS.get(name, 'input of a term')})"
+                for name in used
+            ),
         ]
         lines += ["", *_explain_memory(self.memory)]
         if self.warnings:
@@ -291,10 +256,10 @@ class StartupPrediction:
             return f"does not start ({self.memory.status}, {format_bytes(self.memory.missing)} missing); it would take {format_seconds(self.total_s)}"
         return f"ready after {format_seconds(self.total_s)}, mostly {self.bottleneck}"
 
-    def promise(self) -> str:
-        """The time to promise and what it is a factor on, in one line."""
+    def slo_text(self) -> str:
+        """The SLO bound and what it is a factor on, in one line."""
         basis = "prediction" if self.slowest_s == self.total_s else f"{format_seconds(self.slowest_s)} with cold caches"
-        return f"time to promise {format_seconds(self.slo_bound_s)} = {self.safety_factor:g} × {basis} (a policy, not a quantile)"
+        return f"SLO bound {format_seconds(self.slo_bound_s)} = {self.safety_factor:g} × {basis} (a policy, not a quantile)"
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -308,10 +273,10 @@ class StartupPrediction:
 
 def _explain_phase(entry: PhasePrediction) -> Iterable[str]:
     if not entry.calls:
-        yield f"{entry.phase.value} = 0 s (switched off by the flags)"
+        yield f"{entry.phase} = 0 s (switched off by the flags)"
         return
     hidden = "" if entry.seconds == entry.elapsed_s else f"; {format_seconds(entry.elapsed_s)} beside a longer branch"
-    yield f"{entry.phase.value} = {format_seconds(entry.seconds)} ({entry.source}, {entry.variant}{hidden})"
+    yield f"{entry.phase} = {format_seconds(entry.seconds)} ({entry.source}, {entry.variant}{hidden})"
     for call in entry.calls:
         yield f"    {call.formula()}"
         yield f"    = {call.numbers()} = {call.seconds():.4g} s"

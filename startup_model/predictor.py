@@ -1,41 +1,32 @@
-"""``predict``: the one place where configurations, terms and a profile meet."""
+"""``predict``: from a model and a node to start-up seconds, and how what users give is read."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from startup_model.engines.config import DEFAULT_VERSIONS, EngineConfig
-from startup_model.errors import ConfigError, InputFileError, UnknownNameError
-from startup_model.factors import SAFETY_FACTOR, check_safety_factor
+from startup_model.engines import all_engines
+from startup_model.engines.config import EngineConfig
+from startup_model.errors import InputFileError, UnknownNameError, wrong_type
+from startup_model.evaluate import check_level, own_spread, times
 from startup_model.files import is_file, is_folder
 from startup_model.hardware import HardwareConfig
 from startup_model.models.config import ModelConfig
-from startup_model.phases import Phase
-from startup_model.pipelines import Overlap, Step, run_pipeline
-from startup_model.plan import SEGMENTS, Plan, describe, make_plan
-from startup_model.prediction import Context, PhasePrediction, Spread, Start, StartupPrediction, TermCall
+from startup_model.phases import AFTER_READY, BEFORE_ENGINE, SEGMENTS
+from startup_model.prediction import (
+    SAFETY_FACTOR,
+    Context,
+    PhasePrediction,
+    Spread,
+    StartupPrediction,
+    check_safety_factor,
+)
 from startup_model.profile import Profile, reference_names
-from startup_model.uncertainty import check_level
-
-__all__ = [
-    "EngineLike",
-    "HardwareLike",
-    "ModelLike",
-    "ProfileLike",
-    "as_engine",
-    "as_hardware",
-    "as_model",
-    "as_profile",
-    "as_start",
-    "check_include",
-    "is_path",
-    "predict",
-]
+from startup_model.recipe import Call, Prepared, Start, doubt_of, prepare
+from startup_model.warnings import describe
 
 ModelLike = ModelConfig | Mapping[str, Any] | str | Path
 HardwareLike = HardwareConfig | Mapping[str, Any] | str | Path
@@ -44,8 +35,6 @@ ProfileLike = Profile | str | Path
 
 HUB_PREFIX = "hub:"
 """In front of an id: read the model from a hub; without it nothing is ever asked of the network."""
-
-_SEGMENT_PHASES = frozenset(SEGMENTS)
 
 
 def predict(
@@ -77,93 +66,75 @@ def predict(
     start = as_start(model_cfg, hw_cfg, engine_cfg, profile, engine_options)
     level = check_level(level)
     safety = check_safety_factor(safety_factor)
-    prepared = _prepare(start)
-    plan = prepared.plan
-
-    phases: dict[Phase, PhasePrediction] = {}
+    found = _cached(start)
+    prepared, context = found.prepared, found.context
     total = spread = 0.0
-    if prepared.overlaps:
-        timings = run_pipeline(plan.pipeline, _step_seconds(plan))
-        for phase, calls, phase_spread in prepared.rows:
-            seconds, elapsed = (float(value) for value in timings.get(phase, (0.0, 0.0)))
-            phases[phase] = PhasePrediction(phase, seconds, elapsed, calls, phase_spread)
-            total += seconds
-            spread += seconds * phase_spread
-    else:
-        for phase, calls, phase_spread in prepared.rows:
-            seconds = 0.0
-            for function, inputs, coefficients, scale, *_ in calls:
-                seconds += function(*inputs, **coefficients) * scale
-            phases[phase] = PhasePrediction(phase, seconds, seconds, calls, phase_spread)
-            total += seconds
-            spread += seconds * phase_spread
-    own = plan.common_spread
+    phases: dict[str, PhasePrediction] = {}
+    timed = times(found.calls, prepared.recipe.waits)
+    for phase, calls, deviation in found.rows:
+        seconds, elapsed = timed[phase]
+        phases[phase] = PhasePrediction(phase, seconds, elapsed, calls, deviation)
+        total += seconds
+        spread += seconds * deviation
+    own = prepared.common_spread
     if include:
-        total, own = _add_segments(check_include(include), prepared, phases, total)
-    scatter = Spread(spread / total if total else 0.0, plan.degrees, own)
+        total, own = _add_segments(check_include(include), found, phases, total)
+    scatter = Spread(spread / total if total else 0.0, prepared.degrees, own)
     factor = scatter.factor((1.0 + level) / 2.0)
-    slowest = total + prepared.cold_extra_s
+    slowest = total + found.cold_extra_s
     interval = (total / factor, slowest * factor)
     return StartupPrediction(
-        total, MappingProxyType(phases), interval, level, safety * slowest, safety, slowest, scatter, prepared.context
+        total, MappingProxyType(phases), interval, level, safety * slowest, safety, slowest, scatter, context
     )
 
 
-class _Prepared(NamedTuple):
+class _Cached(NamedTuple):
     """What a call of ``predict`` starts from, built once for equal starts."""
 
-    plan: Plan
-    rows: tuple[tuple[Phase, tuple[TermCall, ...], float], ...]
+    prepared: Prepared
+    calls: Mapping[str, tuple[Call, ...]]
+    rows: tuple[tuple[str, tuple[Call, ...], float], ...]
     """Phases of the time to ready in order, their terms, and the standard deviation of the logarithm of their time."""
-    overlaps: bool
     cold_extra_s: float
     context: Context
 
 
 @lru_cache(maxsize=2048)
-def _prepare(start: Start) -> _Prepared:
-    plan = make_plan(start)
-    return _Prepared(
-        plan=plan,
-        rows=tuple((phase, calls, plan.spread_of(phase)) for phase, calls in plan.calls.items()),
-        overlaps=any(isinstance(part, Overlap) for part in plan.pipeline.parts),
-        cold_extra_s=sum(plan.cold_extras().values()),
-        context=describe(plan),
-    )
+def _cached(start: Start) -> _Cached:
+    prepared = prepare(start)
+    calls = dict(prepared.calls.phases)
+    rows = tuple((name, found, prepared.spreads[name] + doubt_of(found)) for name, found in calls.items())
+    return _Cached(prepared, calls, rows, sum(prepared.cold_extras().values()), describe(prepared))
 
 
-def _step_seconds(plan: Plan) -> Callable[[Step], float | None]:
-    """Time of the steps of a plan by step; None for those that flags or the request leave out."""
-    by_step = {(phase, call.term.name): call.seconds() for phase, calls in plan.calls.items() for call in calls}
-    return lambda step: by_step.get((step.phase, step.term.name))
-
-
-def check_include(include: Iterable[str]) -> tuple[Phase, ...]:
+def check_include(include: Iterable[str]) -> tuple[str, ...]:
     """Segments to add, each once. Raises ConfigError for what is no list, UnknownNameError for a name that is no segment."""
     names = (include,) if isinstance(include, str) else tuple(include) if isinstance(include, Iterable) else None
     if names is None or not all(isinstance(name, str) for name in names):
-        raise ConfigError("include", include, "it should be a list of names", f"known: {', '.join(SEGMENTS)}")
+        raise wrong_type("include", include, "a list of names", f"known: {', '.join(SEGMENTS)}")
     for name in names:
-        if name not in _SEGMENT_PHASES:
-            raise UnknownNameError("include", str(name), [phase.value for phase in SEGMENTS])
-    return tuple(dict.fromkeys(Phase(name) for name in names))
+        if name not in SEGMENTS:
+            raise UnknownNameError("include", str(name), [str(segment) for segment in SEGMENTS])
+    return tuple(segment for segment in SEGMENTS if segment in names)
 
 
 def _add_segments(
-    include: Iterable[Phase], prepared: _Prepared, phases: dict[Phase, PhasePrediction], total: float
+    include: Iterable[str], found: _Cached, phases: dict[str, PhasePrediction], total: float
 ) -> tuple[float, float]:
-    """Put the segments that were asked for among the phases, in order; the new total, and the standard deviation of its logarithm that is independent of the
-    host: √(Σ (deviation × seconds)²) / total over the time to ready and each segment."""
-    scatter = [prepared.plan.common_spread * total]
-    for phase in include:
-        seconds, spread = prepared.context.segments[phase], prepared.plan.segment_spread(phase)
-        phases[phase] = PhasePrediction(phase, seconds, seconds, prepared.plan.segment_calls[phase], spread)
+    """Put the segments that were asked for among the phases, in order; the new total, and its own spread."""
+    prepared = found.prepared
+    added = []
+    for name in include:
+        seconds, spread = found.context.segments[name], prepared.segment_spread(name)
+        phases[name] = PhasePrediction(name, seconds, seconds, prepared.calls.segments[name], spread)
+        added.append((seconds, spread))
         total += seconds
-        scatter.append(spread * seconds)
-    ordered = {phase: phases[phase] for phase in Phase if phase in phases}
+    before = {name: phases.pop(name) for name in BEFORE_ENGINE if name in phases}
+    after = {name: phases.pop(name) for name in AFTER_READY if name in phases}
+    engine = dict(phases)
     phases.clear()
-    phases.update(ordered)
-    return total, math.hypot(*scatter) / total if total else 0.0
+    phases.update(before | engine | after)
+    return total, own_spread(prepared.common_spread, total, added)
 
 
 # --- reading what users give --------------------------------------------------------------------------------------------
@@ -182,9 +153,7 @@ def as_model(value: ModelLike) -> ModelConfig:
         return ModelConfig.from_catalogue(value)
     if isinstance(value, str | Path):
         return ModelConfig.from_hf(value)
-    raise ConfigError(
-        "model_cfg", value, "it is no model", "give a ModelConfig, a config.json, a dict or a catalogue name"
-    )
+    raise wrong_type("model_cfg", value, "a ModelConfig, a config.json, a dict or a catalogue name")
 
 
 def as_hardware(value: HardwareLike) -> HardwareConfig:
@@ -197,9 +166,7 @@ def as_hardware(value: HardwareLike) -> HardwareConfig:
         return HardwareConfig.preset(value)
     if isinstance(value, str | Path):
         return HardwareConfig.from_file(value)
-    raise ConfigError(
-        "hw_cfg", value, "it is no hardware", "give a HardwareConfig, a preset's name, a JSON file or a dict"
-    )
+    raise wrong_type("hw_cfg", value, "a HardwareConfig, the name of a preset, a JSON file or a dict")
 
 
 def as_engine(value: EngineLike | None) -> EngineConfig:
@@ -211,8 +178,8 @@ def as_engine(value: EngineLike | None) -> EngineConfig:
     if isinstance(value, Mapping):
         return EngineConfig.model_validate(value)
     if isinstance(value, str):
-        return EngineConfig(engine=value) if value in DEFAULT_VERSIONS else EngineConfig.from_command(value)  # type: ignore[arg-type]
-    raise ConfigError("engine_cfg", value, "it is no engine", "give an EngineConfig, a dict or a command line")
+        return EngineConfig(engine=value) if value in all_engines() else EngineConfig.from_command(value)
+    raise wrong_type("engine_cfg", value, "an EngineConfig, a dict or a command line")
 
 
 def as_profile(value: ProfileLike | None) -> Profile | None:
@@ -224,7 +191,7 @@ def as_profile(value: ProfileLike | None) -> Profile | None:
         return Profile.reference(value)
     if isinstance(value, str | Path):
         return Profile.load(value)
-    raise ConfigError("profile", value, "it is no profile", "give a Profile, a file or the name of a reference profile")
+    raise wrong_type("profile", value, "a Profile, a file or the name of a reference profile")
 
 
 def is_path(text: str) -> bool:

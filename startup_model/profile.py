@@ -8,39 +8,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from startup_model.errors import ProfileError, StartupModelError, UnknownNameError
+from startup_model.errors import ProfileError, StartupModelError, UnknownNameError, shown
 from startup_model.files import canonical_json, read_json_object, write_atomically
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
-from startup_model.inputs import HostNumbers
-from startup_model.migrations import SCHEMA_VERSION, migrate
-from startup_model.terms import TERMS
+from startup_model.phases import TERMS, Term
 from startup_model.versions import Version, parse_version
 
-__all__ = [
-    "ASSUMED_NUMBERS",
-    "AssumedNumber",
-    "CoefficientValue",
-    "HeldOut",
-    "Host",
-    "Profile",
-    "Provenance",
-    "Selection",
-    "VersionEffect",
-    "judge_profile",
-    "reference_names",
-    "select_reference",
-]
+_MAX_PROFILE_BYTES = 64 * 2**20
 
-_LARGEST_PROFILE = 64 * 2**20
+SCHEMA_VERSION: Literal[3] = 3
+
+CHANGES_SINCE: Mapping[int, str] = {
+    1: "schema 2 also holds how far formulas miss and what is peculiar to some models, which fits and intervals use; fit the profile again to have them",
+    2: "schema 3 also says which numbers of its host nobody has measured; fit the profile again so that measuring them (probe) does not change its predictions",
+}
+"""Schema version of an old file -> what the owner should know about the changes since."""
 
 
 AssumedNumber = Literal["gpu_memory_bandwidth", "page_cache_bandwidth", "device_flops"]
@@ -48,18 +39,25 @@ ASSUMED_NUMBERS: tuple[AssumedNumber, ...] = get_args(AssumedNumber)
 """Fields of ``Host`` that may be assumed."""
 
 
-class CoefficientValue(FrozenModel):
+class _Tolerant(FrozenModel):
+    """What a newer release adds is kept and written back, and named in one warning."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class CoefficientValue(_Tolerant):
     """One coefficient with its provenance."""
 
     value: Annotated[float, Field(ge=0)]
     unit: str
     std_error: Annotated[float, Field(ge=0)] | None = None
-    source: Literal["fitted", "fixed", "borrowed"]
-    """fitted: from this profile's runs; fixed: a constant with a source; borrowed: from another host or measurement."""
+    source: Literal["fitted", "fixed", "borrowed", "absent"]
+    """fitted: from this profile's runs; fixed: a constant with a source; borrowed: from another host or measurement; absent: the profile is older
+    than the coefficient, which then has the value that changes nothing."""
     note: str = ""
 
 
-class Host(FrozenModel):
+class Host(_Tolerant):
     """The host that the runs were made on, with the hardware numbers that its coefficients are relative to."""
 
     cpu: str
@@ -77,22 +75,6 @@ class Host(FrozenModel):
     assumed: Annotated[tuple[AssumedNumber, ...], Field(strict=False)] = ()
     """Numbers of a host without accelerators that nobody has measured: those of its preset, or of another host. They stand in for its own in the coefficients, and
     therefore also where such a node gives its own."""
-
-    @cached_property
-    def numbers(self) -> HostNumbers:
-        """What a node that does not give these numbers is taken to have."""
-        return HostNumbers(
-            single_thread_score=self.single_thread_score,
-            is_cpu_only=self.platform == "cpu",
-            assumed=frozenset(self.assumed),
-            memory_bandwidth=self.gpu_memory_bandwidth,
-            page_cache=self.page_cache_bandwidth,
-            local_nvme=self.local_nvme_bandwidth,
-            network_disk=self.network_disk_bandwidth,
-            object_store=self.object_store_bandwidth,
-            host_to_device=self.host_to_device_bandwidth,
-            device_flops=self.device_flops,
-        )
 
 
 class VersionEffect(FrozenModel):
@@ -123,7 +105,7 @@ class Provenance(FrozenModel):
     """SHA-256 of the records, as they were read."""
 
 
-class Profile(FrozenModel):
+class Profile(_Tolerant):
     """Coefficients of one host for one engine version. ``Profile.load(path)``, ``profile.save(path)``,
     ``Profile.reference(name)``."""
 
@@ -185,19 +167,8 @@ class Profile(FrozenModel):
         parse_version(self.engine_version)
         if self.runs_version is not None:
             parse_version(self.runs_version)
-        sets = {term.set_name: term for term in TERMS.values() if term.set_name == term.name and term.coefficients}
-        for name, term in sets.items():
-            default = self.coefficients.get(name, {}).get("default")
-            if default is None:
-                raise ProfileError(f"coefficients.{name}.default: missing; fit the profile again")
-            for variant, values in self.coefficients[name].items():
-                if set(values) != set(term.coefficients):
-                    raise ProfileError(
-                        f"coefficients.{name}.{variant} = {', '.join(values)}: it should hold {', '.join(term.coefficients)}"
-                    )
-        unknown = set(self.coefficients) - set(sets)
-        if unknown:
-            raise ProfileError(f"coefficients.{min(unknown)}: no such term; known: {', '.join(sets)}")
+        if not any(term.set_name in self.coefficients for term in TERMS.values()):
+            raise ProfileError("coefficients: it holds none of the terms that are known here; fit the profile again")
         return self
 
     # --- files ---
@@ -205,7 +176,7 @@ class Profile(FrozenModel):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """From a file; old schemas are migrated. Raises InputFileError, ProfileError or ConfigError, in one line."""
-        return cls.from_dict(read_json_object(Path(path), _LARGEST_PROFILE, "a profile"), str(path))
+        return cls.from_dict(read_json_object(Path(path), _MAX_PROFILE_BYTES, "a profile"), str(path))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], name: str = "profile") -> Self:
@@ -237,13 +208,43 @@ class Profile(FrozenModel):
 
     @cached_property
     def values(self) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
-        """Term -> variant -> coefficient -> number, for the terms to be called with."""
+        """Term -> variant -> coefficient -> number, as the profile holds them."""
         return {
             term: {
                 variant: {name: entry.value for name, entry in values.items()} for variant, values in variants.items()
             }
             for term, variants in self.coefficients.items()
         }
+
+    def entries(self, term: Term, keys: tuple[str, ...]) -> tuple[str, Mapping[str, CoefficientValue]]:
+        """Variant and coefficients of a term: the first of ``keys`` for which the profile has a set, with what is absent filled in."""
+        variant = self.variant(term.set_name, keys)
+        held = self.coefficients.get(term.set_name, {}).get(variant, {})
+        return variant, {
+            name: held.get(name) or CoefficientValue(value=meta.absent, unit=meta.unit, source="absent")
+            for name, meta in term.coefficients.items()
+        }
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Terms, or single coefficients of them (``term.coefficient``), that are younger than the profile."""
+        found = []
+        for term in TERMS.values():
+            if term.coefficients and term.set_name == term.name:
+                held = self.coefficients.get(term.name, {}).get("default", {})
+                names = [name for name in term.coefficients if name not in held]
+                found += [term.name] if len(names) == len(term.coefficients) else [f"{term.name}.{n}" for n in names]
+        return tuple(found)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Terms, coefficients and fields of a newer release: kept and written back, not used."""
+        found = [*(self.model_extra or ()), *(f"host.{name}" for name in self.host.model_extra or ())]
+        for term, variants in self.coefficients.items():
+            known = TERMS[term].coefficients if term in TERMS else None
+            names = {name for entries in variants.values() for name in entries}
+            found += [term] if known is None else [f"{term}.{name}" for name in sorted(names - known.keys())]
+        return tuple(found)
 
     @cached_property
     def parsed_version(self) -> Version:
@@ -252,7 +253,7 @@ class Profile(FrozenModel):
 
     def variant(self, set_name: str, keys: tuple[str, ...]) -> str:
         """The first of ``keys`` for which the profile has coefficients of the term."""
-        variants = self.coefficients[set_name]
+        variants = self.coefficients.get(set_name, {})
         return next((key for key in keys if key in variants), "default")
 
     def effect_of(self, version: Version, generation: str) -> VersionEffect | None:
@@ -313,7 +314,7 @@ class Selection(NamedTuple):
 
 def judge_profile(profile: Profile, hardware: HardwareConfig) -> Selection:
     """A given profile beside the node that it is to be used for."""
-    same_cpu, same_gpu = _same(profile.host.cpu, hardware.cpu.model), _same(profile.host.gpu, hardware.gpu)
+    same_cpu, same_gpu = same_name(profile.host.cpu, hardware.cpu.model), same_name(profile.host.gpu, hardware.gpu)
     cpu = "same processor" if same_cpu else f"processor {hardware.cpu.model}, that of the profile's host is"
     gpu = "same accelerator" if same_gpu else f"accelerator {hardware.gpu}, that of the profile's host is"
     reason = f"{profile.engine} {profile.engine_version} ({profile.generation}); {cpu} {profile.host.cpu}; {gpu} {profile.host.gpu}"
@@ -338,16 +339,51 @@ def select_reference(engine: str, generation: str, version: Version, hardware: H
     return judge_profile(max(_references().values(), key=closeness), hardware)
 
 
-def _same(a: str, b: str) -> bool:
+def same_name(a: str, b: str) -> bool:
     """Whether two hardware names mean the same thing, spelling aside."""
-    return _folded(a) == _folded(b)
+    return _normalized(a) == _normalized(b)
 
 
 @lru_cache(maxsize=4096)
-def _folded(name: str) -> str:
+def _normalized(name: str) -> str:
     return "".join(ch for ch in name.lower().removeprefix("nvidia").replace("sxm5", "sxm") if ch.isalnum())
 
 
 def _as_number(version: Version) -> float:
     """A version on one axis: 0.10.1.1 -> 10.0101."""
     return float(sum(part * 100.0 ** (1 - place) for place, part in enumerate(version[:4])))
+
+
+# --- older files --------------------------------------------------------------------------------------------------------
+
+
+def _from_1(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Schema 2 has deviations and effects of models that schema 1 did not know: they start empty."""
+    empty: dict[str, Any] = {"shape_spread": {}, "misfit": {}, "model_effects": {}, "one_run_spread": 0.0}
+    return empty | dict(data) | {"schema_version": 2, "written_as_schema": 1}
+
+
+def _from_2(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Schema 3 has hosts without a single-thread score, and hosts with assumed numbers: in schema 2 a score that was left out was 1, and every number counted."""
+    host = data.get("host")
+    scored = {"host": {"single_thread_score": 1.0} | dict(host)} if isinstance(host, Mapping) else {}
+    return {"written_as_schema": 2} | dict(data) | scored | {"schema_version": 3}
+
+
+_STEPS: Mapping[int, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {1: _from_1, 2: _from_2}
+
+
+def migrate(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """``data`` in the current schema, by pure steps from one schema to the next. Raises ProfileError for a newer or a missing schema version."""
+    version = data.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ProfileError(
+            f"{name}: schema_version = {shown(version)}; a profile has a whole number from 1 to {SCHEMA_VERSION} there"
+        )
+    if version > SCHEMA_VERSION:
+        raise ProfileError(
+            f"{name}: schema_version = {version}, this release reads up to {SCHEMA_VERSION}; upgrade startup-model or fit the profile again"
+        )
+    for step in range(version, SCHEMA_VERSION):
+        data = _STEPS[step](data)
+    return data

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from startup_model.engines.command import known_flags
-from startup_model.engines.config import EngineConfig, ResolvedEngine
-from startup_model.errors import nearest_name
-from startup_model.hardware import UNKNOWN_CPU, HardwareConfig
-from startup_model.migrations import CHANGES_SINCE
-from startup_model.models.config import ModelConfig
-from startup_model.phases import Phase
-from startup_model.profile import Profile, Selection, VersionEffect
-from startup_model.sizes.memory import MemoryBudget
+from startup_model.errors import nearest_name, one_line
+from startup_model.hardware import UNKNOWN_CPU
+from startup_model.phases import PHASES
+from startup_model.prediction import Context
+from startup_model.profile import CHANGES_SINCE
+from startup_model.recipe import Prepared
+from startup_model.sizes.memory import MemoryBudget, find_remedies
 from startup_model.sizes.weights import ON_THE_FLY
 from startup_model.units import format_bandwidth, format_bytes, format_seconds
 from startup_model.versions import parse_version
-
-__all__ = [
-    "domain_warnings",
-    "flag_warnings",
-    "host_warnings",
-    "memory_warnings",
-    "state_warnings",
-    "version_warnings",
-]
 
 OUTSIDE = 1.1
 """An input counts as outside the profile's runs when it leaves their range by more than this factor."""
@@ -54,8 +45,43 @@ _INPUT_WORDS = {
     "captures": "captured graphs",
     "workers": "workers on one node",
 }
-_INPUT_PHASES = {"rank_bytes": Phase.WEIGHT_LOAD, "captures": Phase.GRAPH_CAPTURE}
-"""Inputs that matter only while their phase runs."""
+
+
+def describe(prepared: Prepared) -> Context:
+    """What a start has to say beside its times: remedies, warnings, names."""
+    model, hardware, engine, _ = prepared.start
+    resolved, used, memory = prepared.recipe.resolved, prepared.profile, prepared.recipe.memory
+    if not memory.fits:
+        memory = memory._replace(remedies=find_remedies(model, hardware, engine, resolved.version_text))
+    extrapolated = tuple(domain_warnings(prepared))
+    node = f"{hardware.gpus} x {hardware.name}" if hardware.gpus > 1 else hardware.name
+    return Context(
+        start=prepared.start,
+        model_name=one_line(model.name, 200),
+        hardware_name=one_line(f"{hardware.nodes} nodes of {node}" if hardware.nodes > 1 else node, 200),
+        engine_name=f"{resolved.engine} {resolved.version_text.removeprefix('v')}",
+        pipeline_name=" ".join(dict.fromkeys((resolved.engine, resolved.generation))),
+        waits=prepared.recipe.waits,
+        memory=memory,
+        calibrated=used.kind == "calibrated" and prepared.stands and used.engine == engine.engine,
+        interval_source=prepared.spread_words,
+        warnings=(
+            *memory_warnings(memory),
+            *model.assumptions,
+            *state_warnings(prepared),
+            *_host_warnings(prepared),
+            *_version_warnings(prepared),
+            *_flag_warnings(prepared),
+            *extrapolated,
+        ),
+        extrapolated=extrapolated,
+        segments=MappingProxyType(
+            {name: sum(call.seconds() for call in found) for name, found in prepared.calls.segments.items()}
+        ),
+        profile_name=used.name,
+        profile_reason=prepared.selection.reason,
+        inputs=prepared.recipe.inputs,
+    )
 
 
 def memory_warnings(memory: MemoryBudget) -> Iterator[str]:
@@ -71,23 +97,21 @@ def memory_warnings(memory: MemoryBudget) -> Iterator[str]:
     yield f"DOES NOT START: {problem}, {format_bytes(memory.missing)} missing. What would help: {cure}"
 
 
-def state_warnings(extras: Mapping[str, float], inputs: Mapping[str, float], hardware: HardwareConfig) -> Iterator[str]:
+def state_warnings(prepared: Prepared) -> Iterator[str]:
     """Cache states that are unknown, and bandwidths that had to be assumed."""
+    hardware, inputs, extras = prepared.start.hardware, prepared.recipe.inputs, prepared.cold_extras()
     storage = hardware.storage
     assumed = "" if storage.cold_bandwidth else ", an assumed bandwidth"
     rate = f"{storage.tier} at {format_bandwidth(inputs['storage_bandwidth'])}{assumed}"
-    if extras.get("page_cache"):
-        yield (
-            f"page_cache is unknown: total_s takes it as hot; reading from {rate} would add {format_seconds(extras['page_cache'])}, "
-            "which interval and slo_bound_s hold; say hot or cold"
-        )
-    elif inputs["storage_bytes"] and assumed:
+    for row in PHASES.values():
+        cache = row.cache
+        if cache is not None and extras.get(cache.name):
+            yield (
+                f"{cache.name} is unknown: total_s takes it as {cache.taken}; {cache.cold_words.format(storage=rate)} would add "
+                f"{format_seconds(extras[cache.name])}, which interval and slo_bound_s hold; say {cache.taken} or cold"
+            )
+    if inputs["storage_bytes"] and assumed:
         yield f"weights are read from {rate}; give storage.{storage.tier}"
-    if extras.get("compile_cache"):
-        yield (
-            f"compile_cache is unknown: total_s takes it as warm; compiling would add {format_seconds(extras['compile_cache'])}, which "
-            "interval and slo_bound_s hold; say warm or cold"
-        )
     if hardware.host_memory is not None and hardware.host_memory < inputs["node_bytes"]:
         yield (
             f"the checkpoint ({format_bytes(inputs['node_bytes'])} a node) exceeds the host's memory "
@@ -95,11 +119,20 @@ def state_warnings(extras: Mapping[str, float], inputs: Mapping[str, float], har
         )
 
 
-def host_warnings(selection: Selection, hardware: HardwareConfig, engine: EngineConfig) -> Iterator[str]:
-    """Where the profile's host differs from the node in kind, or the profile is an old one."""
-    host, old = selection.profile.host, selection.profile.written_as_schema
+def _host_warnings(prepared: Prepared) -> Iterator[str]:
+    """Where the profile's host differs from the node in kind, or the profile is of another release."""
+    _, hardware, engine, _ = prepared.start
+    profile = prepared.profile
+    host, old = profile.host, profile.written_as_schema
     if old is not None:
-        yield f"profile {selection.profile.name} was written as schema {old}: {CHANGES_SINCE[old]}"
+        yield f"profile {profile.name} was written as schema {old}: {CHANGES_SINCE[old]}"
+    if absent := profile.absent:
+        yield (
+            f"profile {profile.name} is older than {', '.join(absent)}, which count as nothing here: what they take is part of other phases; "
+            "fit the profile again"
+        )
+    if unknown := profile.unknown:
+        yield f"profile {profile.name} is of a newer release: {', '.join(unknown)} are kept, but not used; upgrade startup-model"
     if hardware.platform != host.platform:
         yield (
             f"no profile was measured on {hardware.platform} ({hardware.gpu}): coefficients of {host.gpu} are borrowed, and what only "
@@ -111,10 +144,11 @@ def host_warnings(selection: Selection, hardware: HardwareConfig, engine: Engine
         yield "a first start on 8 or more accelerators checks direct access between all pairs, about 60 s, which is not included"
 
 
-def version_warnings(
-    profile: Profile, engine: EngineConfig, resolved: ResolvedEngine, effect: VersionEffect | None
-) -> Iterator[str]:
+def _version_warnings(prepared: Prepared) -> Iterator[str]:
     """Engines and versions that were not measured."""
+    profile, engine, resolved, effect = (
+        prepared.profile, prepared.start.engine, prepared.recipe.resolved, prepared.effect,
+    )  # fmt: skip
     asked = f"{engine.engine} {resolved.version_text.removeprefix('v')} ({resolved.generation})"
     if profile.engine != engine.engine:
         yield f"no profile was measured with {engine.engine}: the coefficients of {profile.engine} {profile.engine_version} are borrowed"
@@ -126,10 +160,10 @@ def version_warnings(
         yield f"{asked} was not measured: coefficients of {profile.engine_version} are used as they are"
 
 
-def flag_warnings(
-    model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine, hardware: HardwareConfig
-) -> Iterator[str]:
+def _flag_warnings(prepared: Prepared) -> Iterator[str]:
     """Flags that the engine would refuse, that contradict the model, or that no term holds."""
+    model, hardware, engine, _ = prepared.start
+    resolved = prepared.recipe.resolved
     if resolved.max_model_len > model.max_position_embeddings:
         yield (
             f"max_model_len = {resolved.max_model_len} exceeds the model's {model.max_position_embeddings}: the engine refuses it "
@@ -169,16 +203,16 @@ def _is_known_flag(engine: str, flag: str) -> bool:
     return any(candidate in (name, positive) or candidate.startswith(name) for candidate in known)
 
 
-def domain_warnings(
-    profile: Profile, model: ModelConfig, inputs: Mapping[str, float], skipped: frozenset[Phase]
-) -> Iterator[str]:
+def domain_warnings(prepared: Prepared) -> Iterator[str]:
     """Inputs and kinds of layers that the profile's runs did not have."""
+    profile, calls = prepared.profile, prepared.calls.phases
+    at_work = {name for found in calls.values() for call in found for name in call.term.inputs}
     for name, (low, high) in profile.domain.items():
-        value = inputs.get(name)
-        if value is None or _INPUT_PHASES.get(name) in skipped or low / OUTSIDE <= value <= high * OUTSIDE:
+        value = prepared.recipe.inputs.get(name)
+        if value is None or name not in at_work or low / OUTSIDE <= value <= high * OUTSIDE:
             continue
         shown = format_bytes if name.endswith("bytes") else "{:g}".format
         yield f"{_INPUT_WORDS.get(name, name)}: {shown(value)}, the profile's runs had {shown(low)} to {shown(high)}: extrapolated"
-    unseen = [kind for kind in model.layers_by_kind if kind not in profile.layer_kinds]
+    unseen = [kind for kind in prepared.start.model.layers_by_kind if kind not in profile.layer_kinds]
     if unseen:
         yield f"layers of kind {', '.join(unseen)} were not among the profile's runs: their cost relative to dense layers is a prior"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from startup_model import ConfigError, StartupPrediction, predict, sensitivity, what_if
-from startup_model.inputs import NodeNumbers
+from startup_model.hardware import NODE_NUMBERS
 
 MODEL = "meta-llama/Llama-2-7b-hf"
 
@@ -83,12 +83,22 @@ def test_sensitivity_equals_predict(base: StartupPrediction) -> None:
 
 
 def test_every_number_of_a_node_is_asked_about() -> None:
-    """A number that a term gains is asked about as well."""
-    from startup_model.comparison import _NUMBERS
-
-    known = {number.attribute for number in _NUMBERS} | {"concurrent_starts"}  # the latter is among the flags
-    derived = {name for name in NodeNumbers._fields if name.startswith("fixed_")} | {"host_score"}
-    assert known == set(NodeNumbers._fields) - derived
+    """Each number of the node that the start depends on has a row of its own; cold, so that the storage counts."""
+    found = sensitivity(
+        (
+            MODEL,
+            {"preset": "h100-nvl", "network_bandwidth": "1 Gbps", "storage": {"tier": "object_store"}},
+            {"page_cache": "cold"},
+        ),
+        include=["provision", "image_pull", "container_start", "first_request"],
+        step=9.0,
+    )
+    asked = {gain.name for gain in found.gains if gain.kind == "number"}
+    hidden = {
+        "hardware.storage.cold_bandwidth",
+        "hardware.host_to_device_bandwidth",
+    }  # network and page cache are slower
+    assert {f"hardware.{row.field}" for row in NODE_NUMBERS.values() if row.better} - hidden <= asked
 
 
 def test_the_network_bounds_a_disk() -> None:

@@ -41,8 +41,7 @@ from startup_model.manifests.container import engine_arguments, pasted_arguments
 from startup_model.manifests.render import filled, quoted
 from startup_model.manifests.request import check_label, label_from
 from startup_model.manifests.times import MAX_S, USUAL_READY_TIMEOUT_S, segment_time
-from startup_model.phases import BEFORE_ENGINE, Phase
-from startup_model.plan import SEGMENT_SPREADS
+from startup_model.phases import BEFORE_ENGINE, PHASES, Phase
 from startup_model.planning import DEFAULT_QUANTILE, ScalingPolicy, groups_needed, pool_size
 from startup_model.planning.times import start_with
 from startup_model.secrets import holds_secret, is_secret_name
@@ -448,7 +447,7 @@ def test_segments_scatter_by_themselves_and_not_where_the_node_gives_them() -> N
     whole = predict(QWEN, node(), include=BEFORE_ENGINE)
     assumed = segment_time(whole, BEFORE_ENGINE)
     assert assumed.seconds == pytest.approx(sum(whole.segments[phase] for phase in BEFORE_ENGINE))
-    scatter = [whole.phases[phase].seconds * SEGMENT_SPREADS[phase] for phase in BEFORE_ENGINE]
+    scatter = [whole.phases[phase].seconds * PHASES[phase].spread for phase in BEFORE_ENGINE]
     assert assumed.deviation == pytest.approx(math.hypot(*scatter) / assumed.seconds)
     assert assumed.quantile(0.5) == assumed.seconds < assumed.quantile(0.99) < 3.5 * assumed.seconds
     given_by_node = node(provision_s=120, image_bytes=10e9, image_pull_bandwidth=0.1e9, container_start_s=2)

@@ -27,8 +27,7 @@ from scipy import stats
 from startup_model import HardwareConfig, ModelConfig, Phase, Profile, StartupPrediction, planning, predict
 from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
 from startup_model.hardware import CLUSTER_DEFAULTS
-from startup_model.phases import BEFORE_ENGINE
-from startup_model.plan import SEGMENT_SPREADS
+from startup_model.phases import BEFORE_ENGINE, PHASES
 from startup_model.planning import (
     DEFAULT_QUANTILE,
     IMAGE_PULL_RATES,
@@ -747,7 +746,7 @@ def test_segment_ranges_hold_the_defaults_and_name_their_source() -> None:
 @pytest.mark.parametrize("phase", BEFORE_ENGINE)
 def test_the_spread_of_a_segment_is_that_of_its_range(phase: Phase) -> None:
     """Two sides of one fact: where nobody gave the number, a segment scatters about as far as its range is wide, 80 to 98 % of it between the ends."""
-    entry, deviation = SEGMENT_RANGES[phase.value], SEGMENT_SPREADS[phase]
+    entry, deviation = SEGMENT_RANGES[phase.value], PHASES[phase].spread
     ends = math.log(entry.high / entry.low) / 2.0 / deviation
     assert NormalDist().inv_cdf(0.88) < ends < NormalDist().inv_cdf(0.99)
 

@@ -36,7 +36,7 @@ from startup_model import (
     sensitivity,
     sweep,
 )
-from startup_model.comparison import Gain
+from startup_model.compare import Gain
 from startup_model.plots import canvas, starts
 from startup_model.plots.canvas import short_label
 from startup_model.plots.sweeps import roles_of

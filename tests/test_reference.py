@@ -58,7 +58,7 @@ def test_a_fit_returns_the_coefficients_that_made_the_runs() -> None:
         found = predict(run.model, run.hardware, run.engine, profile=profile)
         phases = {name: found.phases[name].seconds for name in (*run.phases, "unattributed")}
         made.append(run.replace(phases=phases, wall_s=sum(phases.values())))
-    observations = [o for run in made for o in observe(run, profile.host.numbers, {})]
+    observations = [o for run in made for o in observe(run, profile.host, {})]
     fit = fit_host(observations, frozenset({"h100nvl_hot", "h100nvl_cold_ssd"}))
     for term in (
         "framework_bootstrap",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from calibration import fit_profile, read_runs
 from startup_model import ConfigError, EngineConfig, HardwareConfig, Profile, Sweep, UnknownNameError, predict, sweep
+from startup_model.axes import MAX_POINTS, NUMBERS
 from startup_model.changes import field_names
-from startup_model.grid.axes import LARGEST_GRID, NUMBERS
 
 MODEL = "meta-llama/Llama-2-7b-hf"
 ROOT = Path(__file__).parent.parent
@@ -296,10 +296,10 @@ BAD: list[tuple[dict[Any, Any] | None, str]] = [
     ({"engine.tp": [1], "case": {"a": {"engine.tp": 2}}}, "axes = 'engine.tp': two axes change this field"),
     ({"case": {"a": {"engine.tpx": 2}}}, "did you mean 'engine.tp'"),
     ({"case": {"a": 3}}, "axes = 'case'"),
-    ({"hardware": ["h1000"]}, "no point can be.*hardware = 'h1000'"),
-    ({"engine.tp": [3, 5]}, "no point can be, the first since tp = 3"),
+    ({"hardware": ["h1000"]}, "no point of the grid is valid.*hardware = 'h1000'"),
+    ({"engine.tp": [3, 5]}, "no point of the grid is valid: tp = 3"),
     ({"engine.tp": [1.5]}, "engine.tp"),
-    ({"model": [object()]}, "it is no model"),
+    ({"model": [object()]}, "must be a ModelConfig"),
     ({"hardware.cpu": ["EPYC"]}, "hardware.cpu"),
     ({"hardware.storage": ["tape=1 GB/s"]}, "hardware.storage = 'tape'"),
     ({"hardware.storage": ["local_nvme=3"]}, "the bandwidth has no unit"),
@@ -343,12 +343,12 @@ def test_the_largest_grid_is_taken() -> None:
         MODEL,
         "h100-nvl",
         axes={
-            COLD: np.geomspace(1e8, 1e10, LARGEST_GRID // 1000),
+            COLD: np.geomspace(1e8, 1e10, MAX_POINTS // 1000),
             "hardware.cpu.single_thread_score": np.linspace(0.5, 2.0, 1000),
         },
         page_cache="cold",
     )
-    assert found.size == LARGEST_GRID
+    assert found.size == MAX_POINTS
     assert found.phases["framework_bootstrap"].strides[0] == 0
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from startup_model.formula import Expression, let, maximum, minimum
-from startup_model.terms import TERMS, Term
+from startup_model.phases import TERMS, Term
 
 ALL = sorted(TERMS.values(), key=lambda term: term.name)
 FITTED = [term for term in ALL if term.coefficients]
@@ -53,10 +53,10 @@ def test_the_equation_in_the_docstring_is_the_one_that_is_computed(term: Term) -
 
 
 @pytest.mark.parametrize("term", FITTED, ids=lambda t: t.name)
-def test_coefficients_declare_unit_guess_and_bounds(term: Term) -> None:
+def test_coefficients_declare_a_unit_and_a_neutral_value(term: Term) -> None:
     for meta in term.coefficients.values():
         assert meta.unit
-        assert meta.lower <= meta.guess <= meta.upper
+        assert meta.absent >= 0.0
 
 
 @pytest.mark.parametrize("term", ALL, ids=lambda t: t.name)

@@ -16,7 +16,6 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,22 +25,17 @@ from calibration.fit.rows import (
     ABSOLUTE_SCATTER,
     RELATIVE_SCATTER,
     Part,
-    RunInputs,
     fit_host,
     observe,
     part_of,
-    start_inputs,
 )
 from calibration.fit.solver import Problem, Solution, solve
 from calibration.runs.record import RunRecord
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, ProfileError, StartupModelError
 from startup_model.hardware import STORAGE_DEFAULTS, HardwareConfig
-from startup_model.inputs import cpu_preset
 from startup_model.models.config import ModelConfig
-from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
-from startup_model.pipelines import Step, find_pipeline, steps_of
-from startup_model.plan import ENOUGH_GROUPS
+from startup_model.phases import PHASES, SEGMENTS, TERMS, Phase
 from startup_model.predictor import ProfileLike, as_profile, predict
 from startup_model.profile import (
     ASSUMED_NUMBERS,
@@ -52,7 +46,7 @@ from startup_model.profile import (
     Provenance,
     select_reference,
 )
-from startup_model.versions import Version
+from startup_model.recipe import ENOUGH_GROUPS, Recipe, bind, cpu_preset, recipe, version_of
 
 __all__ = [
     "Calibration",
@@ -104,20 +98,13 @@ SETTLED = 1e-7
 OUTLIER = 4.0
 """A measurement counts as an outlier when it lies further from the fit than so many of its standard deviations."""
 
-_SCALE_GROUPS: Mapping[tuple[str, str], str] = {
-    ("weight_load", "storage_ratio"): "weight_load from storage",
-    ("worker_spawn", "seconds_per_worker"): "worker_spawn of more ranks",
-    ("worker_spawn", "collective_seconds"): "worker_spawn of more ranks",
-}
-"""Coefficients that another part of the host decides than the rest of their term -> a scale of their own."""
-
 _CAUSES: Mapping[str, str] = {
     Phase.WEIGHT_LOAD.value: "; if files were read from storage, say page_cache: cold",
     Phase.GRAPH_COMPILE.value: "; if graphs were compiled anew, say compile_cache: cold",
 }
 """Phase -> what makes it unlike the prior most often."""
 
-_NOT_READY = frozenset({*BEFORE_ENGINE, *AFTER_READY})
+_NOT_READY = frozenset(SEGMENTS)
 
 
 class RunNote(NamedTuple):
@@ -403,23 +390,17 @@ class _Fit:
         self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig
     ) -> dict[str, tuple[Part, ...]]:
         """Phase -> the terms behind it, for a start with this configuration."""
-        found = _inputs_of(model, hardware, engine, self.host)
-        effect = self.prior.effect_of(found.version, found.generation) if engine.engine == self.prior.engine else None
-        scales = effect.scales if effect is not None else {}
-        known = self.prior.model_effects.get(model.structure, {})
-        parts: dict[str, tuple[Part, ...]] = {}
-        for step in found.steps:
-            phase = step.phase.value
-            if step.phase not in _NOT_READY and step.phase not in found.run.skipped:
-                part = part_of(step.term, self.prior, found.run, scales.get(phase, 1.0) * known.get(phase, 1.0))
-                parts[phase] = (*parts.get(phase, ()), part)
-        return parts
+        calls = bind(self._recipe(model, hardware, engine), self.prior).phases
+        return {str(phase): tuple(map(part_of, found)) for phase, found in calls.items() if found}
+
+    def _recipe(self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig) -> Recipe:
+        return recipe(model, hardware, engine, self.host, version_of(engine, self.prior))
 
     def _start_of(self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig) -> _Start:
         """A scale cannot move what the prior has at nothing: such phases are part of the unattributed time."""
         parts = self.parts_of(model, hardware, engine)
         kept = {phase: found for phase, found in parts.items() if _expected(found, self.prior) > 0}
-        return _Start(kept, frozenset(phase.value for phase in Phase) - parts.keys(), {}, {})
+        return _Start(kept, frozenset(map(str, PHASES)) - parts.keys(), {}, {})
 
     def _figures_of(self, index: int, run: RunRecord, start: _Start) -> Iterator[tuple[frozenset[str] | str, float]]:
         """The figures of a run: the phase or phases that each holds, and seconds."""
@@ -436,7 +417,7 @@ class _Fit:
                 )
             )
         for name, seconds in run.phases.items():
-            if name not in start.parts and seconds > run.stamp_resolution_s and Phase(name) not in _NOT_READY:
+            if name not in start.parts and seconds > run.stamp_resolution_s and name not in _NOT_READY:
                 why = "switched off by the flags" if name in start.off else "without a time in the prior"
                 self.notes.append(RunNote(index, run.model.name, f"{name} is {why}: its time counts as unattributed"))
         for figure in run.sums:
@@ -649,7 +630,7 @@ class _Fit:
         for index, run in measured.items():
             observations += [
                 observation
-                for observation in observe(run, self.host.numbers, variants)
+                for observation in observe(run, self.host, variants)
                 if not (observation.term.name == "weight_load" and index in from_storage)
             ]
         fit = fit_host(observations, frozenset(run.dataset for run in measured.values()))
@@ -723,7 +704,7 @@ class _Fit:
         digest = digest_of(self.runs)
         known_runs = Counter(old.provenance.runs if old else ())
         starts = dict.fromkeys((run.model, run.hardware, run.engine) for run in self.runs)
-        inputs = [_inputs_of(*start, self.host).run.inputs for start in starts]
+        inputs = [self._recipe(*start).inputs for start in starts]
         domain = {}
         for key, before in prior.domain.items():
             if key in inputs[0]:
@@ -880,24 +861,6 @@ def suggest_runs(fit: _Fit, most: int = 3) -> tuple[RunSuggestion, ...]:
 # --- the linear model -----------------------------------------------------------------------------------------------------
 
 
-class _CachedInputs(NamedTuple):
-    """Inputs of a run with the steps of its pipeline."""
-
-    run: RunInputs
-    steps: tuple[Step, ...]
-    generation: str
-    version: Version
-
-
-@lru_cache(maxsize=4096)
-def _inputs_of(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, host: Host) -> _CachedInputs:
-    """Equal configurations are worked out once."""
-    resolved = engine.resolve(model, hardware)
-    inputs = start_inputs(model, hardware, engine, host.numbers)
-    steps = steps_of(find_pipeline(resolved.generation, resolved.version))
-    return _CachedInputs(inputs, steps, resolved.generation, resolved.version)
-
-
 def _expected(parts: Iterable[Part], prior: Profile) -> float:
     """Seconds of some parts as a profile has them."""
     return sum(
@@ -919,7 +882,8 @@ def _keys_of_parts(parts: Iterable[Part]) -> Iterator[Key]:
 def _group(key: Key) -> str:
     """The scale that a coefficient moves with."""
     term, _, name = key
-    return _SCALE_GROUPS.get((term, name), term)
+    meta = TERMS[term].coefficients[name] if term in TERMS else None
+    return (meta.scale if meta is not None else None) or term
 
 
 class _Block(NamedTuple):
@@ -1151,7 +1115,7 @@ def diff_profiles(
 ) -> dict[str, tuple[float, float]]:
     """Phase -> seconds by the old and by the new profile, for one start; ``total`` is the last entry. Raises ConfigError."""
     found = [predict(model, hardware, engine, profile=profile) for profile in (old, new)]
-    seconds = {phase.value: (entry.seconds, found[1].phases[phase].seconds) for phase, entry in found[0].phases.items()}
+    seconds = {str(phase): (entry.seconds, found[1].phases[phase].seconds) for phase, entry in found[0].phases.items()}
     return seconds | {"total": (found[0].total_s, found[1].total_s)}
 
 

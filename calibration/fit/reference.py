@@ -21,16 +21,15 @@ import numpy as np
 
 import startup_model
 from calibration.fit.calibrate import SMALL_SAMPLE, calibrate, total_error
-from calibration.fit.rows import HostFit, fit_host, observe, run_inputs
+from calibration.fit.rows import HostFit, fit_host, observe
 from calibration.fit.validate import HeldOutReport, leave_one_out
 from calibration.runs.published import CITATION, HOSTS, published_runs, records_digest
 from calibration.runs.record import RunRecord
 from startup_model.errors import StartupModelError
 from startup_model.hardware import HardwareConfig
-from startup_model.inputs import HostNumbers
-from startup_model.phases import Phase
+from startup_model.phases import PHASES, TERMS, Phase
 from startup_model.profile import CoefficientValue, HeldOut, Host, Profile, Provenance, VersionEffect
-from startup_model.terms import TERMS
+from startup_model.recipe import recipe, version_of
 from startup_model.versions import parse_version
 
 __all__ = [
@@ -197,11 +196,9 @@ def _profile(
         shape_spread={phase: _rounded(value) for phase, value in shared.shape_spread.items()},
         misfit={phase: _rounded(value) for phase, value in shared.misfit.items()},
         one_run_spread=_rounded(shared.one_run_spread),
-        model_effects=_model_effects(
-            fit, own, without_model, host_of(HOSTS[name].hardware).numbers, shared.persistence
-        ),
+        model_effects=_model_effects(fit, own, without_model, host_of(HOSTS[name].hardware), shared.persistence),
         held_out=HeldOut(by="model", errors={group: _rounded(error) for group, error in (held_out or {}).items()}),
-        domain=_domain(own, host_of(HOSTS[name].hardware).numbers),
+        domain=_domain(own, host_of(HOSTS[name].hardware)),
         layer_kinds=tuple(sorted({kind for run in own for kind in run.model.layers_by_kind})),
         provenance=Provenance(
             citation=CITATION, runs=dict(Counter(run.dataset for run in own)), records_digest=records_digest()
@@ -249,7 +246,7 @@ def usable(host: str, runs: Iterable[RunRecord]) -> tuple[RunRecord, ...]:
 
 def fit_published(host: str, runs: Iterable[RunRecord], without_model: str | None = None) -> HostFit:
     """Fit one published host, all runs of one model left out if asked."""
-    numbers = host_of(HOSTS[host].hardware).numbers
+    numbers = host_of(HOSTS[host].hardware)
     kept = [run for run in usable(host, runs) if run.model.name != without_model]
     observations = [o for run in kept for o in observe(run, numbers, OWN_VARIANTS)]
     main_sessions = frozenset(
@@ -346,10 +343,10 @@ def _bounds(values: Iterable[float]) -> tuple[float, float]:
     return min(low, numbers[0]), max(high, numbers[-1])
 
 
-def _domain(runs: Iterable[RunRecord], host: HostNumbers) -> dict[str, tuple[float, float]]:
+def _domain(runs: Iterable[RunRecord], host: Host) -> dict[str, tuple[float, float]]:
     """Smallest and largest of the inputs that size a start."""
     names = ("layers", "rank_bytes", "tokenizer_bytes", "captures", "workers")
-    inputs = [run_inputs(run, host).inputs for run in runs]
+    inputs = [recipe(run.model, run.hardware, run.engine, host, version_of(run.engine)).inputs for run in runs]
     return {name: _bounds(row[name] for row in inputs) for name in names}
 
 
@@ -393,7 +390,7 @@ def _shape_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
     return spread
 
 
-def _peculiarities(fit: HostFit, runs: Iterable[RunRecord], numbers: HostNumbers) -> dict[str, dict[str, float]]:
+def _peculiarities(fit: HostFit, runs: Iterable[RunRecord], numbers: Host) -> dict[str, dict[str, float]]:
     """Structure of a model -> phase -> logarithm of measured over fitted, over its runs with the default coefficients."""
     logs: dict[str, dict[str, list[float]]] = {}
     for run in runs:
@@ -410,7 +407,7 @@ def _peculiarities(fit: HostFit, runs: Iterable[RunRecord], numbers: HostNumbers
 def _persistence(runs: Iterable[RunRecord]) -> dict[str, float]:
     """Phase -> share of a model's peculiarity on one host that is found on another: regression through the origin, in [0, 1]."""
     found = {
-        name: _peculiarities(fit_published(name, runs), _main_runs(name, runs), host_of(host.hardware).numbers)
+        name: _peculiarities(fit_published(name, runs), _main_runs(name, runs), host_of(host.hardware))
         for name, host in HOSTS.items()
     }
     shares = {}
@@ -427,7 +424,7 @@ def _persistence(runs: Iterable[RunRecord]) -> dict[str, float]:
 
 
 def _model_effects(
-    fit: HostFit, runs: Iterable[RunRecord], without: str | None, numbers: HostNumbers, persistence: Mapping[str, float]
+    fit: HostFit, runs: Iterable[RunRecord], without: str | None, numbers: Host, persistence: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
     """What is peculiar to each measured model, as far as it persists from host to host."""
     kept = [run for run in runs if run.model.name != without]
@@ -485,7 +482,7 @@ def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[Ver
         (run for run in runs if run.dataset == _VERSIONS), key=lambda run: parse_version(run.engine.version or "")
     )
     anchor = next(run for run in series if run.engine.version == _ANCHOR)
-    numbers = host_of(anchor.hardware).numbers
+    numbers = host_of(anchor.hardware)
     base = _parts(anchor, fit, numbers)
     load = anchor.phases[Phase.WEIGHT_LOAD.value]
     effects, totals = [], []
@@ -515,9 +512,7 @@ def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[Ver
             reference = at_anchor / sum(base.predicted[phase] for phase in (*named, *others))
             scales |= dict.fromkeys(rest, own / reference)
         totals.append(math.log((run.wall_s or 0.0) / sum(parts.predicted.values())))
-        ordered: dict[str, float] = {
-            str(phase): _rounded(scales[phase.value]) for phase in Phase if phase.value in scales
-        }
+        ordered: dict[str, float] = {str(phase): _rounded(scales[phase]) for phase in PHASES if phase in scales}
         if run.engine.version == _ANCHOR:
             ordered = {}
         effects.append(
@@ -540,15 +535,17 @@ class _Parts(NamedTuple):
     variants: Mapping[str, str]
 
 
-def _parts(run: RunRecord, fit: HostFit, numbers: HostNumbers) -> _Parts:
-    inputs, keys, skipped = run_inputs(run, numbers)
+def _parts(run: RunRecord, fit: HostFit, numbers: Host) -> _Parts:
+    found = recipe(run.model, run.hardware, run.engine, numbers, version_of(run.engine))
     predicted, variants = {}, {}
     for term in TERMS.values():
         sets = {variant: entry for (name, variant), entry in fit.sets.items() if name == term.name}
-        if not sets or Phase(term.name) in skipped:
+        if not sets or term.name in found.off:
             continue
-        variant = next((key for key in keys if key in sets), "default")
-        predicted[term.name] = float(term.function(*(inputs[name] for name in term.inputs), **sets[variant].values))
+        variant = next((key for key in found.variants if key in sets), "default")
+        predicted[term.name] = float(
+            term.function(*(found.inputs[name] for name in term.inputs), **sets[variant].values)
+        )
         variants[term.name] = variant
     return _Parts({name: seconds for name, seconds in run.phases.items() if seconds > 0}, predicted, variants)
 

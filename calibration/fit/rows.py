@@ -16,28 +16,10 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from calibration.runs.record import RunRecord
-from startup_model.engines.config import EngineConfig
-from startup_model.hardware import HardwareConfig
-from startup_model.inputs import HostNumbers, physical_inputs, skipped_phases, variant_keys
-from startup_model.models.config import ModelConfig
-from startup_model.phases import Phase
-from startup_model.profile import Profile
-from startup_model.sizes.memory import memory_budget
-from startup_model.sizes.weights import weight_sizes
-from startup_model.terms import TERMS, Term
-
-__all__ = [
-    "FittedSet",
-    "HostFit",
-    "Observation",
-    "Part",
-    "RunInputs",
-    "fit_host",
-    "observe",
-    "part_of",
-    "run_inputs",
-    "start_inputs",
-]
+from startup_model.evaluate import design
+from startup_model.phases import PHASES, TERMS, Phase, Term
+from startup_model.profile import Host
+from startup_model.recipe import Call, recipe, version_of
 
 Matrix = NDArray[np.float64]
 
@@ -46,11 +28,6 @@ RELATIVE_SCATTER = 0.02
 ABSOLUTE_SCATTER = 0.02
 """The same in seconds, for short phases."""
 _ROUNDS = 60
-_FIXED_IN_FIT: Mapping[str, frozenset[str]] = {
-    "worker_spawn": frozenset({"seconds_per_worker", "collective_seconds"}),
-    "weight_load": frozenset({"seconds_per_file"}),
-}
-"""Coefficients that single-GPU runs cannot tell from the others; they stay 0 in the fit."""
 
 
 class Observation(NamedTuple):
@@ -91,68 +68,29 @@ Part = tuple[str, str, tuple[tuple[str, float], ...]]
 """Term (set of coefficients), variant, and the factor of each coefficient."""
 
 
-class RunInputs(NamedTuple):
-    """What the terms of one run are called with."""
-
-    inputs: Mapping[str, float]
-    keys: tuple[str, ...]
-    skipped: frozenset[Phase]
+def part_of(call: Call) -> Part:
+    """A call as a linear form in its coefficients."""
+    return call.term.set_name, call.variant, tuple((name, factor) for name, factor in design(call).items() if factor)
 
 
-def run_inputs(run: RunRecord, host: HostNumbers) -> RunInputs:
-    """Physical inputs, variant keys and switched-off phases of a run."""
-    return start_inputs(run.model, run.hardware, run.engine, host)
-
-
-def start_inputs(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, host: HostNumbers) -> RunInputs:
-    """Physical inputs, variant keys and switched-off phases of a start."""
-    resolved = engine.resolve(model, hardware)
-    weights = weight_sizes(model, engine, hardware, resolved.dtype_bytes)
-    memory = memory_budget(model, hardware, engine, resolved, weights)
-    return RunInputs(
-        inputs=physical_inputs(model, hardware, engine, resolved, weights, memory, host),
-        keys=variant_keys(engine, resolved, model),
-        skipped=skipped_phases(resolved),
-    )
-
-
-def part_of(term: Term, prior: Profile, found: RunInputs, scale: float) -> Part:
-    """A term as a linear form in its coefficients: term(inputs; e_j) for each coefficient j, times the factor of the version.
-
-    Where reading and copying overlap, the shorter of the two counts only as far as it shows.
-    """
-    if not term.coefficients:
-        return term.set_name, "default", ()
-    variant = prior.variant(term.set_name, found.keys)
-    arguments = [found.inputs[name] for name in term.inputs]
-    zero = dict.fromkeys(term.coefficients, 0.0)
-    factors = {name: scale * float(term.function(*arguments, **(zero | {name: 1.0}))) for name in term.coefficients}
-    overlap = found.inputs["overlap"]
-    if term.name == "weight_load" and overlap and found.inputs["storage_bytes"]:
-        values = prior.values[term.set_name][variant]
-        shorter = min(("storage_ratio", "copy_ratio"), key=lambda name: factors[name] * values[name])
-        factors[shorter] *= 1.0 - overlap
-    return term.set_name, variant, tuple((name, factor) for name, factor in factors.items() if factor)
-
-
-def observe(run: RunRecord, host: HostNumbers, variants: Mapping[str, frozenset[str]]) -> list[Observation]:
+def observe(run: RunRecord, host: Host, variants: Mapping[str, frozenset[str]]) -> list[Observation]:
     """The measured phases of a run. ``variants``: term -> variants that get coefficients of their own beside
     ``default``."""
-    inputs, keys, skipped = run_inputs(run, host)
+    found = recipe(run.model, run.hardware, run.engine, host, version_of(run.engine))
     measured = dict(run.phases)
     if run.unattributed_s is not None:
         measured.setdefault(Phase.UNATTRIBUTED.value, max(run.unattributed_s, 0.0))
     observations = []
     for name, seconds in measured.items():
-        if Phase(name) in skipped:
+        if name in found.off or name not in PHASES:
             continue
         term = TERMS[name]
         own = variants.get(name, frozenset())
-        variant = next((key for key in keys if key in own), "default")
+        variant = next((key for key in found.variants if key in own), "default")
         scatter = float(np.hypot(RELATIVE_SCATTER * seconds, ABSOLUTE_SCATTER))
         resolution = run.stamp_resolution_s / np.sqrt(12.0 * run.repetitions)
         weight = 1.0 / float(np.hypot(scatter, resolution))
-        arguments = tuple(inputs[argument] for argument in term.inputs)
+        arguments = tuple(found.inputs[argument] for argument in term.inputs)
         observations.append(Observation(term, variant, run.dataset, run.model.name, arguments, seconds, weight))
     return observations
 
@@ -207,7 +145,7 @@ def _fit_set(
 ) -> tuple[FittedSet, dict[str, float]]:
     """Alternate between coefficients (robust NNLS) and session factors (weighted means) until neither moves."""
     term = members[0].term
-    fixed = _FIXED_IN_FIT.get(term.name, frozenset())
+    fixed = {name for name, meta in term.coefficients.items() if not meta.is_separable}
     names = [name for name in term.coefficients if name not in fixed]
     design = _design(term, members, names)
     seconds = np.array([o.seconds for o in members])

@@ -12,7 +12,7 @@ from calibration.fit.calibrate import calibrate, forget, nearest_prior
 from calibration.runs.record import RunRecord
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, UnknownNameError
-from startup_model.phases import Phase
+from startup_model.phases import PHASES, Phase
 from startup_model.predictor import ProfileLike, as_profile, predict
 from startup_model.profile import Profile
 from startup_model.sizes.weights import weight_sizes
@@ -99,7 +99,7 @@ class HeldOutReport(NamedTuple):
     @property
     def per_phase(self) -> Mapping[str, PhaseErrors]:
         """Phase -> its errors over the runs that measured it."""
-        names = [phase.value for phase in Phase if any(phase.value in row.phases for row in self.rows)]
+        names = [str(phase) for phase in PHASES if any(phase in row.phases for row in self.rows)]
         return {name: _errors([row.phases[name] for row in self.rows if name in row.phases]) for name in names}
 
     def table(self) -> str:
@@ -212,9 +212,9 @@ def _row(run: RunRecord, group: str, profile: Profile, level: float = 0.9) -> He
     load = found.phases[Phase.WEIGHT_LOAD].seconds if unknown and Phase.WEIGHT_LOAD in found.phases else 0.0
     measured = dict(run.phases) | {Phase.UNATTRIBUTED.value: max(run.unattributed_s or 0.0, 0.0)}
     phases = {
-        name: (seconds, found.phases[Phase(name)].seconds)
+        name: (seconds, found.phases[name].seconds)
         for name, seconds in measured.items()
-        if Phase(name) in found.phases and not (unknown and name == Phase.WEIGHT_LOAD.value)
+        if name in found.phases and not (unknown and name == Phase.WEIGHT_LOAD.value)
     }
     total = found.total_s - load
     low, high = (edge * total / found.total_s for edge in found.interval)

@@ -23,11 +23,11 @@ from calibration.logs.parser import StartupLogParser
 from calibration.logs.startup import ParsedStartup
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, StartupModelError
+from startup_model.evaluate import check_level
 from startup_model.models.config import ModelConfig
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
 from startup_model.prediction import StartupPrediction
 from startup_model.predictor import HardwareLike, ModelLike, ProfileLike, as_model, as_profile, predict
-from startup_model.uncertainty import check_level
 
 __all__ = ["Expectation", "Outlook", "StartupWatch"]
 
@@ -418,8 +418,8 @@ def _expectations(prediction: StartupPrediction) -> Iterator[Expectation]:
         if phase not in hidden:
             more = extra if phase == Phase.WEIGHT_LOAD else 0.0
             seconds = (entry.seconds + more) * stretch
-            overrun = (prediction.phase_quantile(phase.value, _OVERRUN) + more) * stretch
-            yield Expectation(phase, seconds, max(overrun, seconds + _WORTH_A_WORD_S))
+            overrun = (prediction.phase_quantile(str(phase), _OVERRUN) + more) * stretch
+            yield Expectation(Phase(phase), seconds, max(overrun, seconds + _WORTH_A_WORD_S))
 
 
 class _Remainder(NamedTuple):

@@ -12,16 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibration.fit.rows import part_of, start_inputs
+from calibration.fit.rows import part_of
 from calibration.measure.launch import Launch
 from calibration.measure.steps import Basis, Step, configuration, engine_of, expected_s
-from startup_model.phases import AFTER_READY, BEFORE_ENGINE
-from startup_model.pipelines import find_pipeline, steps_of
-from startup_model.profile import select_reference
+from startup_model.recipe import Start, bind, prepare, recipe, version_of
 
 __all__ = ["fewest_steps"]
-
-_TERMS_APART = frozenset({*BEFORE_ENGINE, *AFTER_READY})
 
 Rows = Mapping[tuple[str, str], Mapping[str, float]]
 """(term, variant) -> factor of each coefficient."""
@@ -81,13 +77,12 @@ def _rows(basis: Basis, step: Step) -> Rows:
     """What a start tells: for each of its terms the factor of each coefficient."""
     hardware = basis.hardware
     model, engine = configuration(basis.launch, step, basis.model)
-    resolved = engine.resolve(model, hardware)
-    profile = basis.prior or select_reference(engine.engine, resolved.generation, resolved.version, hardware).profile
-    found = start_inputs(model, hardware, engine, profile.host.numbers)
+    profile = basis.prior or prepare(Start(model, hardware, engine)).profile
+    found = recipe(model, hardware, engine, profile.host, version_of(engine, profile))
     rows: dict[tuple[str, str], dict[str, float]] = {}
-    for item in steps_of(find_pipeline(resolved.generation, resolved.version)):
-        if item.phase not in _TERMS_APART and item.phase not in found.skipped:
-            term, variant, factors = part_of(item.term, profile, found, 1.0)
+    for calls in bind(found, profile).phases.values():
+        for call in calls:
+            term, variant, factors = part_of(call)
             row = rows.setdefault((term, variant), {})
             for name, factor in factors:
                 row[name] = row.get(name, 0.0) + factor

@@ -18,8 +18,8 @@ from startup_model.cli.terminal import block_of, console_of, echo, print_json, t
 from startup_model.errors import conflict, duplicate, missing, out_of_range, too_many, wrong_type
 
 if TYPE_CHECKING:
-    from startup_model.comparison import Sensitivity
-    from startup_model.grid.result import Sweep
+    from startup_model.compare import Sensitivity
+    from startup_model.sweeps import Sweep
 
 _BAR_WIDTH = 12
 _MAX_RANGE = 1_000_000
@@ -59,7 +59,7 @@ def sweep_command(
     as_json: JsonOption = False,
 ) -> None:
     """Seconds over a grid: any field of model, hardware and engine as an axis."""
-    from startup_model.grid.sweep import sweep
+    from startup_model.sweeps import sweep
 
     axes = _axes(axis or ())
     engine, node = start.engine_and_node(grow=False)
@@ -88,7 +88,7 @@ def sweep_command(
 @with_options(*INTERVAL)
 def what_if_command(start: StartOptions, change: ChangeOption = None, as_json: JsonOption = False) -> None:
     """The same start with something changed, side by side, phase by phase."""
-    from startup_model.comparison import what_if
+    from startup_model.compare import what_if
 
     changes = {text.strip(): _changes(text) for text in change or ()}
     found = what_if(start.start(grow=False), changes, include=start.include or ())
@@ -110,7 +110,7 @@ def sensitivity_command(
     start: StartOptions, step: StepOption = 0.1, plot: PlotOption = None, as_json: JsonOption = False
 ) -> None:
     """What each number of the node and each flag is worth: what should the money go to?"""
-    from startup_model.comparison import sensitivity
+    from startup_model.compare import sensitivity
 
     found = sensitivity(start.start(grow=False), step=step, include=start.include or ())
     if plot is not None:
@@ -151,7 +151,7 @@ def _range(name: str, text: str) -> Any:
     """
     import numpy as np
 
-    from startup_model.grid.axes import NUMBERS
+    from startup_model.axes import NUMBERS
 
     low, dots, rest = (part.strip() for part in text.partition(".."))
     high, colon, count = (part.strip() for part in rest.rpartition(":"))

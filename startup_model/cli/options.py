@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 import typer
 
 from startup_model.errors import missing
-from startup_model.factors import SAFETY_FACTOR
+from startup_model.prediction import SAFETY_FACTOR
 
 if TYPE_CHECKING:
     from startup_model.engines.config import EngineConfig
     from startup_model.hardware import HardwareConfig
-    from startup_model.prediction import Start, StartupPrediction
+    from startup_model.prediction import StartupPrediction
+    from startup_model.recipe import Start
 
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 PlotOption = Annotated[Path | None, typer.Option("--plot", help="Picture to write (PNG, SVG or PDF).")]

@@ -135,7 +135,7 @@ def _print_summary(console: Console, prediction: StartupPrediction, unused: tupl
     low, high = map(format_seconds, prediction.interval)
     echo(prediction.headline())
     echo(f"{prediction.level:.0%} interval {low} to {high} ({context.interval_source})")
-    echo(prediction.promise())
+    echo(prediction.slo_text())
     echo(f"profile {context.profile_name}: {context.profile_reason}")
     console.print(_memory_table(prediction, block_of(console)))
     if unused:

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from startup_model.errors import missing, one_line, out_of_range, wrong_type
 from startup_model.files import write_atomically
-from startup_model.phases import Phase
+from startup_model.phases import BLUE, GREEN, GREY, ORANGE, PHASES, PURPLE, SKY, VERMILLION, Style
 from startup_model.prediction import StartupPrediction
 
 if TYPE_CHECKING:
@@ -24,38 +24,9 @@ if TYPE_CHECKING:
 
 # --- styles ---------------------------------------------------------------------------------------------------------------
 
-BLUE, SKY, GREEN, YELLOW, ORANGE, VERMILLION, PURPLE = (
-    "#0072B2", "#56B4E9", "#009E73", "#F0E442", "#E69F00", "#D55E00", "#CC79A7",
-)  # fmt: skip
-"""The palette of Okabe and Ito, "Color Universal Design" (2008), also in B. Wong, Nature Methods 8, 441 (2011)."""
-_GREY = "#808080"  # in the place of the palette's black, which a dark notebook would swallow
+Look = Style
 
-
-class Look(NamedTuple):
-    """How a phase is drawn."""
-
-    colour: str
-    hatch: str = ""
-
-
-PHASE_LOOKS: Mapping[str, Look] = {
-    Phase.PROVISION: Look(BLUE, "///"),
-    Phase.IMAGE_PULL: Look(ORANGE, "///"),
-    Phase.CONTAINER_START: Look(GREEN, "///"),
-    Phase.FRAMEWORK_BOOTSTRAP: Look(BLUE),
-    Phase.WORKER_SPAWN: Look(SKY),
-    Phase.TOKENIZER_LOAD: Look(PURPLE, "///"),
-    Phase.MODEL_INIT: Look(YELLOW, "///"),
-    Phase.WEIGHT_LOAD: Look(ORANGE),
-    Phase.GRAPH_TRACE: Look(GREEN),
-    Phase.GRAPH_COMPILE: Look(YELLOW),
-    Phase.MEMORY_PROFILING: Look(VERMILLION),
-    Phase.KV_CACHE_INIT: Look(SKY, "///"),
-    Phase.GRAPH_CAPTURE: Look(PURPLE),
-    Phase.API_READY: Look(VERMILLION, "///"),
-    Phase.UNATTRIBUTED: Look(_GREY),
-    Phase.FIRST_REQUEST: Look(_GREY, "///"),
-}
+PHASE_LOOKS: Mapping[str, Look] = {name: row.style for name, row in PHASES.items()}
 """One look for each phase, the same in all pictures. Phases in a row differ in lightness or in hatch, so that a print in grey tells them apart."""
 
 _LINES = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY)  # then the colour of the text; yellow is too faint for a line
@@ -64,7 +35,8 @@ _MARKERS = "os^Dv*Ppdh<>"  # one for each line, so that colours may come twice
 
 def style_of(name: str) -> Look:
     """The look of a phase, or of the first of several that are joined by +; of what has none a neutral one."""
-    return PHASE_LOOKS.get(name.partition("+")[0].strip(), Look(_GREY, "..."))
+    row = PHASES.get(name.partition("+")[0].strip())
+    return Look(GREY, "...") if row is None else row.style
 
 
 def line_colour(i: int, ax: Axes) -> Any:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from startup_model.comparison import Gain, Sensitivity
+from startup_model.compare import Gain, Sensitivity
 from startup_model.errors import conflict, missing, out_of_range, wrong_type
+from startup_model.phases import BLUE, VERMILLION
 from startup_model.plots import canvas
 from startup_model.plots.starts import draw_bar, row_font_size, set_rows, write_beside
 from startup_model.prediction import StartupPrediction
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _KINDS: Mapping[str, tuple[canvas.Look, str]] = {
-    "number": (canvas.Look(canvas.BLUE), "number of the node, {step:g} % better"),
-    "flag": (canvas.Look(canvas.ORANGE, "///"), "another setting"),
+    "number": (canvas.Look(BLUE), "number of the node, {step:g} % better"),
+    "flag": (canvas.Look(ORANGE, "///"), "another setting"),
 }
 
 
@@ -112,9 +113,7 @@ def predicted_against_measured(
     width = canvas.width_beside_axis(ax)
     x, y, low, high = (np.array([pair[i] for pair in pairs]) for i in (1, 2, 3, 4))
     edges = _set_square(ax, float(min(x.min(), y.min(), low.min())), float(max(x.max(), y.max(), high.max())))
-    inside = ax.fill_between(
-        edges, edges * (1.0 - band), edges * (1.0 + band), color=canvas.SKY, alpha=0.3, linewidth=0.0
-    )
+    inside = ax.fill_between(edges, edges * (1.0 - band), edges * (1.0 + band), color=SKY, alpha=0.3, linewidth=0.0)
     inside.set_label(f"within ±{100 * band:g} %")
     handles: list[Any] = [
         *ax.plot(edges, edges, color=canvas.ink_of(ax), linewidth=1.0, label="predicted = measured"),
@@ -123,13 +122,13 @@ def predicted_against_measured(
     if (high > low).any():
         bars = np.vstack([np.maximum(y - low, 0.0), np.maximum(high - y, 0.0)])
         word = _interval_word(predictions)
-        handles.append(ax.errorbar(x, y, bars, fmt="none", ecolor=canvas.BLUE, elinewidth=1.2, capsize=2.0, label=word))
+        handles.append(ax.errorbar(x, y, bars, fmt="none", ecolor=BLUE, elinewidth=1.2, capsize=2.0, label=word))
     style: dict[str, Any] = {"markeredgecolor": ax.get_facecolor(), "markeredgewidth": 0.6, "linestyle": "none"}
-    ax.plot(x, y, "o", color=canvas.BLUE, markersize=5.0, **style)
+    ax.plot(x, y, "o", color=BLUE, markersize=5.0, **style)
     for i, pair in enumerate(sorted(pairs, key=lambda pair: -abs(pair.error))[:worst], 1):
         label = canvas.short_label(f"{canvas.shortened(pair.name, 24)} {_percent(pair.error)}", 40)
         at = [pair.measured_s], [pair.predicted_s]
-        handles += ax.plot(*at, canvas.marker_of(i), color=canvas.VERMILLION, markersize=8.0, label=label, **style)
+        handles += ax.plot(*at, canvas.marker_of(i), color=VERMILLION, markersize=8.0, label=label, **style)
     ax.set_xlim(*edges)
     ax.set_ylim(*edges)
     canvas.set_frame(ax, "y")

@@ -10,7 +10,6 @@ import numpy as np
 from startup_model.errors import missing, out_of_range, wrong_type
 from startup_model.formula import FloatArray
 from startup_model.phases import BEFORE_ENGINE
-from startup_model.pipelines import PIPELINES, Overlap
 from startup_model.plots import canvas
 from startup_model.prediction import StartupPrediction
 from startup_model.units import format_seconds
@@ -158,7 +157,7 @@ def timeline(start: Any, ax: Axes | None = None) -> Axes:
 def _prediction_rows(prediction: StartupPrediction) -> list[Row]:
     """A row for each phase that takes time; branches that run at the same time begin together."""
     rows = []
-    for name, begin in _begins(prediction).items():
+    for name, begin in prediction.begins.items():
         counted, elapsed = prediction.phases[name].seconds, prediction.phases[name].elapsed_s
         hidden = (
             f"{format_seconds(counted)} of {format_seconds(elapsed)}"
@@ -169,23 +168,6 @@ def _prediction_rows(prediction: StartupPrediction) -> list[Row]:
             span = Span(str(name), begin, counted, elapsed)
             rows.append(Row(str(name), (span,), format_seconds(counted) if counted >= elapsed else hidden))
     return rows
-
-
-def _begins(prediction: StartupPrediction) -> dict[Any, float]:
-    """Phase -> when it begins."""
-    pipeline = next((one for one in PIPELINES if one.name == prediction.context.pipeline_name), None)
-    parts = pipeline.parts if pipeline is not None else ()
-    overlaps = [(i, part.branches) for i, part in enumerate(parts) if isinstance(part, Overlap)]
-    branch_of = {step.phase: (i, j) for i, branches in overlaps for j, branch in enumerate(branches) for step in branch}
-    begins: dict[Any, float] = {}
-    counted, began, inside = 0.0, dict[int, float](), dict[tuple[int, int], float]()
-    for phase, entry in prediction.phases.items():
-        begins[phase] = counted
-        if (branch := branch_of.get(phase)) is not None:
-            begins[phase] = began.setdefault(branch[0], counted) + inside.get(branch, 0.0)
-            inside[branch] = inside.get(branch, 0.0) + entry.elapsed_s
-        counted += entry.seconds
-    return begins
 
 
 # --- logs -----------------------------------------------------------------------------------------------------------------

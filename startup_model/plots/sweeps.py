@@ -10,9 +10,10 @@ import numpy as np
 
 from startup_model.errors import UnknownNameError, conflict, missing, too_many, wrong_type
 from startup_model.formula import FloatArray
-from startup_model.grid.result import Sweep
+from startup_model.phases import SKY
 from startup_model.plots import canvas
 from startup_model.prediction import StartupPrediction
+from startup_model.sweeps import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -406,9 +407,9 @@ def interval_fan(
 
     handles: list[Any] = []
     for depth, (low, high) in enumerate(_BANDS, 1):
-        ax.fill_between(numbers, curves[low], curves[high], color=canvas.SKY, alpha=_BAND_ALPHA, linewidth=0.0)
+        ax.fill_between(numbers, curves[low], curves[high], color=SKY, alpha=_BAND_ALPHA, linewidth=0.0)
         alpha = 1.0 - (1.0 - _BAND_ALPHA) ** depth
-        handles.append(Patch(facecolor=canvas.SKY, alpha=alpha, label=f"{100 * low:g} to {100 * high:g} %"))
+        handles.append(Patch(facecolor=SKY, alpha=alpha, label=f"{100 * low:g} to {100 * high:g} %"))
     handles += ax.plot(numbers, curves[0.5], color=canvas.ink_of(ax), linewidth=1.8, label="median")
     width = canvas.set_legend(ax, handles[::-1], canvas.width_beside_axis(ax))
     ax.set_xlim(numbers[0], numbers[-1])

@@ -14,8 +14,8 @@ import pytest
 
 from startup_model import EngineConfig, HardwareConfig, ModelConfig, predict
 from startup_model.models.checkpoint import measure_checkpoint
+from startup_model.phases import TERMS
 from startup_model.sizes.weights import weight_sizes
-from startup_model.terms import TERMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from startup_model.changes import TIER_BANDWIDTH, changed_start, check_name, field_names, label_of
 from startup_model.errors import MISSING, ConfigError, StartupModelError
-from startup_model.factors import SAFETY_FACTOR
+from startup_model.evaluate import DEFAULT_LEVEL
 from startup_model.frames import data_frame
-from startup_model.phases import Phase
-from startup_model.plan import Plan, make_plan
-from startup_model.prediction import Start, StartupPrediction
+from startup_model.hardware import NODE_NUMBERS
+from startup_model.phases import PHASES
+from startup_model.prediction import SAFETY_FACTOR, StartupPrediction
 from startup_model.predictor import as_start, check_include, predict
-from startup_model.uncertainty import DEFAULT_LEVEL
+from startup_model.recipe import Prepared, Start, prepare
 from startup_model.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "Gain", "Sensitivity", "sensitivity", "what_if"]
-
 BASE = "base"
 """Name of the start that changes are compared with."""
 
-LARGEST_COMPARISON = 1000
+MAX_STARTS = 1000
 """Starts beside each other in one comparison."""
 
-WORTH_A_LINE = 0.005
+MIN_REPORTED_S = 0.005
 """Seconds from which a change is listed."""
 
 STEP = 0.1
@@ -52,10 +50,10 @@ class Comparison(NamedTuple):
     def phases(self) -> dict[str, dict[str, float]]:
         """Phase -> (label -> seconds); 0 where a start does not have the phase, phases that no start has left out."""
         names = [
-            p for p in Phase if any(p in one.phases and one.phases[p].elapsed_s for one in self.predictions.values())
+            p for p in PHASES if any(p in one.phases and one.phases[p].elapsed_s for one in self.predictions.values())
         ]
         return {
-            phase.value: {
+            str(phase): {
                 label: p.phases[phase].seconds if phase in p.phases else 0.0 for label, p in self.predictions.items()
             }
             for phase in names
@@ -123,7 +121,7 @@ def what_if(
 def _read_base(base: BaseLike, include: Iterable[str]) -> tuple[Start, float, float, tuple[str, ...]]:
     """The start, level, safety factor and segments that a base stands for. Raises ConfigError."""
     if isinstance(base, StartupPrediction):
-        segments = tuple(phase.value for phase in base.phases if phase in base.segments)
+        segments = tuple(str(phase) for phase in base.phases if phase in base.segments)
         return base.context.start, base.level, base.safety_factor, segments
     if isinstance(base, Mapping):
         if not base.keys() <= set(Start._fields) or not {"model", "hardware"} <= base.keys():
@@ -135,7 +133,7 @@ def _read_base(base: BaseLike, include: Iterable[str]) -> tuple[Start, float, fl
         start = as_start(*base)
     else:
         raise ConfigError("base", base, "it is no start", "give a prediction or (model, hardware, engine)")
-    return start, DEFAULT_LEVEL, SAFETY_FACTOR, tuple(phase.value for phase in check_include(include))
+    return start, DEFAULT_LEVEL, SAFETY_FACTOR, tuple(str(phase) for phase in check_include(include))
 
 
 def _read_changes(changes: object) -> dict[str, Mapping[str, Any]]:
@@ -151,15 +149,15 @@ def _read_changes(changes: object) -> dict[str, Mapping[str, Any]]:
     elif isinstance(changes, Sequence) and not isinstance(changes, str) and changes:
         if not all(isinstance(change, Mapping) and change for change in changes):
             raise wrong
-        pairs = [(_words(change), dict(change)) for change in changes[: LARGEST_COMPARISON + 1]]
+        pairs = [(_words(change), dict(change)) for change in changes[: MAX_STARTS + 1]]
     else:
         raise wrong
     given: dict[str, Mapping[str, Any]] = dict(pairs)
     if len(given) < len(pairs):
         twice = next(label for i, (label, _) in enumerate(pairs) if label in dict(pairs[:i]))
         raise ConfigError("changes", twice, "two starts have this label", "give labels: {label: changes}")
-    if len(given) > LARGEST_COMPARISON:
-        raise ConfigError("changes", MISSING, f"more than {LARGEST_COMPARISON} starts beside each other", "use sweep")
+    if len(given) > MAX_STARTS:
+        raise ConfigError("changes", MISSING, f"more than {MAX_STARTS} starts beside each other", "use sweep")
     if BASE in given:
         raise ConfigError("changes", BASE, "the unchanged start has this label", "choose another")
     for label, change in given.items():
@@ -216,32 +214,14 @@ class Sensitivity(NamedTuple):
         )
 
 
-class _Number(NamedTuple):
-    """A number of the node: how it is set, and what makes it better."""
-
-    field: str
-    attribute: str
-    """In ``NodeNumbers``."""
-    better: float
-    """+1: more is faster; -1: less is."""
-    shown: Any
-
-
+_SHOWN_UNITS: Mapping[str, Callable[[float], str]] = {
+    "1": "{:.3g}".format,
+    "B/s": format_bandwidth,
+    "FLOP/s": "{:.3g} FLOP/s".format,
+    "s": format_seconds,
+    "B": format_bytes,
+}
 _NETWORK = "hardware.network_bandwidth"
-_NUMBERS = (
-    _Number("hardware.cpu.single_thread_score", "single_thread_score", +1, "{:.3g}".format),
-    _Number(TIER_BANDWIDTH, "storage_bandwidth", +1, format_bandwidth),
-    _Number(_NETWORK, "network_bandwidth", +1, format_bandwidth),
-    _Number("hardware.storage.page_cache", "page_cache_bandwidth", +1, format_bandwidth),
-    _Number("hardware.host_to_device_bandwidth", "host_to_device_bandwidth", +1, format_bandwidth),
-    _Number("hardware.gpu_memory_bandwidth", "memory_bandwidth", +1, format_bandwidth),
-    _Number("hardware.gpu_flops", "device_flops", +1, "{:.3g} FLOP/s".format),
-    _Number("hardware.provision_s", "provision_seconds", -1, format_seconds),
-    _Number("hardware.image_bytes", "image_bytes", -1, format_bytes),
-    _Number("hardware.image_pull_bandwidth", "image_pull_bandwidth", +1, format_bandwidth),
-    _Number("hardware.container_start_s", "container_start_seconds", -1, format_seconds),
-)
-"""Every number of a node that a term depends on."""
 
 _FLAGS: Mapping[str, tuple[Any, ...]] = {
     "engine.enforce_eager": (False, True),
@@ -273,41 +253,41 @@ def sensitivity(base: BaseLike, *, step: float = STEP, include: Iterable[str] = 
         return predict(*changed[:3], profile=changed.profile, level=level, safety_factor=safety, include=segments)
 
     now = at(changed_start(start, {}))
-    plan = make_plan(now.context.start)
+    found = prepare(now.context.start)
     gains = []
-    for name, kind, old, new, changes in (*_better_numbers(plan, step), *_other_flags(start)):
+    for name, kind, old, new, changes in (*_better_numbers(found, step), *_other_flags(start)):
         try:
-            changed = changed_start(start._replace(profile=plan.profile) if kind == "number" else start, changes)
+            changed = changed_start(start._replace(profile=found.profile) if kind == "number" else start, changes)
             then = at(changed)
         except StartupModelError:  # the engine does not have this setting for this start
             if kind == "number":
                 raise
             continue
         saved = now.total_s - then.total_s
-        if abs(saved) >= WORTH_A_LINE:
+        if abs(saved) >= MIN_REPORTED_S:
             gains.append(Gain(name, kind, old, new, saved, then.memory.fits))
     return Sensitivity(now, float(step), tuple(sorted(gains, key=lambda gain: -abs(gain.saved_s))))
 
 
-def _better_numbers(plan: Plan, step: float) -> Iterator[tuple[str, str, str, str, dict[str, Any]]]:
+def _better_numbers(found: Prepared, step: float) -> Iterator[tuple[str, str, str, str, dict[str, Any]]]:
     """Field, kind, old and new value in words, and the changes, for each number of the node.
 
     A disk behind a network gets no faster than the network; where both bind, they are asked about together, too.
     """
     better: dict[str, float] = {}
-    for number in _NUMBERS:
-        old = float(getattr(plan.node, number.attribute))
-        new = old * (1.0 + step) if number.better > 0 else old / (1.0 + step)
-        if not 0.0 < old < float("inf"):
+    node = found.recipe.node
+    for name, row in NODE_NUMBERS.items():
+        field, old, shown = f"hardware.{row.field}", float(node.numbers[name]), _SHOWN_UNITS[row.unit]
+        if not row.better or name in node.fixed or not 0.0 < old < float("inf"):
             continue
-        better[number.field] = new
-        if number.field == TIER_BANDWIDTH:
-            new = max(old, min(new, float(plan.node.network_bandwidth)))
+        better[field] = new = old * (1.0 + step) if row.better > 0 else old / (1.0 + step)
+        if field == TIER_BANDWIDTH:
+            new = max(old, min(new, float(node.numbers["network_bandwidth"])))
         if new != old:
-            yield number.field, "number", number.shown(old), number.shown(new), {number.field: new}
+            yield field, "number", shown(old), shown(new), {field: new}
     disk, network = better.get(TIER_BANDWIDTH), better.get(_NETWORK)
-    if disk is not None and network is not None and disk > float(plan.node.network_bandwidth):
-        now = (float(plan.node.storage_bandwidth), float(plan.node.network_bandwidth))
+    if disk is not None and network is not None and disk > node.numbers["network_bandwidth"]:
+        now = (node.numbers["storage_bandwidth"], node.numbers["network_bandwidth"])
         old_words = " and ".join(map(format_bandwidth, now))
         new_words = f"{format_bandwidth(min(disk, network))} and {format_bandwidth(network)}"
         changes = {TIER_BANDWIDTH: min(disk, network), _NETWORK: network}

@@ -11,42 +11,23 @@ import numpy as np
 from startup_model.changes import TIER_BANDWIDTH, apply_changes, check_name, field_names, label_of
 from startup_model.errors import MISSING, ConfigError
 from startup_model.formula import FloatArray
-from startup_model.hardware import STORAGE_TIERS
-from startup_model.prediction import Start
+from startup_model.hardware import NODE_NUMBERS, STORAGE_TIERS
+from startup_model.recipe import Start
 
-__all__ = ["LARGEST_GRID", "LARGEST_SHAPES", "Axis", "read_axes"]
-
-LARGEST_GRID = 10_000_000
+MAX_POINTS = 10_000_000
 """Points of one sweep: the total of so many takes 80 MB, everything that can be asked of them at most about 3 GB."""
 
-LARGEST_SHAPES = 50_000
+MAX_COMBINATIONS = 50_000
 """Combinations of axes that are no plain numbers, each of which takes up to a millisecond."""
 
 _STORAGE = "hardware.storage."
 NUMBERS: Mapping[str, str] = {
-    "hardware.cpu.single_thread_score": "single_thread_score",
-    _STORAGE + "page_cache": "page_cache_bandwidth",
-    TIER_BANDWIDTH: "storage_bandwidth",
+    **{f"hardware.{row.field}": name for name, row in NODE_NUMBERS.items()},
     **{_STORAGE + tier: "storage_bandwidth" for tier in STORAGE_TIERS},
-    _STORAGE + "concurrent_starts": "concurrent_starts",
-    "hardware.network_bandwidth": "network_bandwidth",
-    "hardware.host_to_device_bandwidth": "host_to_device_bandwidth",
-    "hardware.gpu_memory_bandwidth": "memory_bandwidth",
-    "hardware.gpu_flops": "device_flops",
-    "hardware.provision_s": "provision_seconds",
-    "hardware.image_bytes": "image_bytes",
-    "hardware.image_pull_bandwidth": "image_pull_bandwidth",
-    "hardware.container_start_s": "container_start_seconds",
 }
 """Field -> number of the node that it sets. Nothing else of a start depends on these, so that terms take them as arrays."""
 
-_TIERS: Mapping[str, frozenset[str]] = {
-    "hardware.network_bandwidth": frozenset(STORAGE_TIERS) - {"local_nvme"},
-    **{_STORAGE + tier: frozenset({tier}) for tier in STORAGE_TIERS},
-}
-"""Field -> tiers of storage with which it has an effect; all, where it is not listed."""
-
-_MOST_CHECKED_ONE_BY_ONE = 1000
+_MAX_CHECKED_ONE_BY_ONE = 1000
 """Values of a number axis that are each read through the configuration; of more, which are numbers, the smallest and the largest."""
 
 
@@ -80,7 +61,7 @@ def read_axes(axes: object, base: Start) -> tuple[Axis, ...]:
     """The axes as ``sweep`` is given them: dotted name -> values, or a name of your own -> (label -> changes by dotted name).
 
     Raises ConfigError, with the nearest name, for an axis that does not exist, that has no values or twice the same, whose values do not fit, and
-    for a grid of more than ``LARGEST_GRID`` points or ``LARGEST_SHAPES`` combinations of what is no plain number; nothing is allocated before.
+    for a grid of more than ``MAX_POINTS`` points or ``MAX_COMBINATIONS`` combinations of what is no plain number; nothing is allocated before.
     """
     if not isinstance(axes, Mapping) or not axes:
         raise ConfigError("axes", axes, "it should map names to values", "such as {'engine.tp': [1, 2, 4]}")
@@ -88,17 +69,17 @@ def read_axes(axes: object, base: Start) -> tuple[Axis, ...]:
         raise ConfigError("axes", wrong, "it should be a dotted name", "such as 'engine.tp'")
     sizes = {name: _size(name, values) for name, values in axes.items()}
     points = math.prod(sizes.values())
-    if points > LARGEST_GRID:
+    if points > MAX_POINTS:
         shape = " x ".join(map(str, sizes.values()))
-        problem = f"the grid has {shape} = {points:.3g} points, more than {LARGEST_GRID:,}"
+        problem = f"the grid has {shape} = {points:.3g} points, more than {MAX_POINTS:,}"
         raise ConfigError("axes", MISSING, problem, "take fewer values, or several sweeps")
     if clash := _clash(axes):
         raise ConfigError("axes", clash, "two axes change this field", "drop one of them")
     pinned = base.profile is not None and "profile" not in {field for n, v in axes.items() for field in _fields(n, v)}
     numbers = {name for name in axes if name in NUMBERS and (pinned or name != "hardware.gpu_memory_bandwidth")}
     shapes = {name: size for name, size in sizes.items() if name not in numbers}
-    if math.prod(shapes.values()) > LARGEST_SHAPES:
-        problem = f"{math.prod(shapes.values()):,} combinations of {', '.join(shapes)}, more than {LARGEST_SHAPES:,}"
+    if math.prod(shapes.values()) > MAX_COMBINATIONS:
+        problem = f"{math.prod(shapes.values()):,} combinations of {', '.join(shapes)}, more than {MAX_COMBINATIONS:,}"
         remedy = f"take fewer values of them; numbers such as {TIER_BANDWIDTH} are free"
         raise ConfigError("axes", MISSING, problem, remedy)
     return tuple(
@@ -147,7 +128,7 @@ def _shape_axis(name: str, values: Any) -> Axis:
         return _scenario_axis(name, values)
     field = check_name(name, "axes")
     labels, given = _labelled(name, values)
-    return Axis(field, _distinct(field, labels), tuple({field: value} for value in given))
+    return Axis(field, _unique(field, labels), tuple({field: value} for value in given))
 
 
 def _labelled(name: str, values: Any) -> tuple[list[Any], list[Any]]:
@@ -165,7 +146,7 @@ def _scenario_axis(name: str, values: Mapping[Any, Mapping[Any, Any]]) -> Axis:
     for label, changes in values.items():
         for field in changes:
             check_name(field, f"axes.{name}.{label_of(label)}")
-    return Axis(name, _distinct(name, list(values)), tuple(dict(changes) for changes in values.values()))
+    return Axis(name, _unique(name, list(values)), tuple(dict(changes) for changes in values.values()))
 
 
 def _number_axis(name: str, values: Any, base: Start) -> Axis:
@@ -174,7 +155,7 @@ def _number_axis(name: str, values: Any, base: Start) -> Axis:
     whole = name.endswith("concurrent_starts")
     labels: Any = None
     plain = isinstance(values, np.ndarray | range) and np.asarray(values[:1]).dtype.kind in "fiu"
-    if plain and len(values) > _MOST_CHECKED_ONE_BY_ONE:
+    if plain and len(values) > _MAX_CHECKED_ONE_BY_ONE:
         numbers = np.array(values, dtype=float)
         if not np.isfinite(numbers).all():
             raise ConfigError(f"axes.{name}", float("nan"), "it holds a value that is no finite number", "leave it out")
@@ -185,16 +166,17 @@ def _number_axis(name: str, values: Any, base: Start) -> Axis:
         if len(np.unique(numbers)) < len(numbers):
             raise ConfigError(f"axes.{name}", MISSING, "it holds a value twice", "leave out the repetition")
     else:
-        if len(values) > LARGEST_SHAPES:
+        if len(values) > MAX_COMBINATIONS:
             raise ConfigError(
                 f"axes.{name}", MISSING, f"{len(values):,} values that are no array", "give a numpy array"
             )
         names, given = _labelled(name, values)
         numbers = np.array([_read_number(name, value, base) for value in given])
-        labels = _distinct(name, names) if isinstance(values, Mapping) else None
-        _distinct(name, numbers.tolist())
+        labels = _unique(name, names) if isinstance(values, Mapping) else None
+        _unique(name, numbers.tolist())
     numbers.setflags(write=False)
-    tiers = _TIERS.get(name, frozenset(STORAGE_TIERS))
+    tier = name.removeprefix(_STORAGE)
+    tiers = frozenset({tier}) if tier in STORAGE_TIERS else NODE_NUMBERS[NUMBERS[name]].tiers
     return Axis(name, numbers if labels is None else labels, (), NUMBERS[name], tiers, numbers)
 
 
@@ -222,7 +204,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _distinct(name: str, labels: Sequence[Any]) -> tuple[Any, ...]:
+def _unique(name: str, labels: Sequence[Any]) -> tuple[Any, ...]:
     """The labels when no two are equal. Raises ConfigError."""
     seen = set()
     for label in labels:
