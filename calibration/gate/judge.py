@@ -42,10 +42,10 @@ from calibration.gate.report import (
 )
 from calibration.runs.record import RunRecord
 from startup_model.errors import StartupModelError, UnknownNameError, missing, one_line, wrong_type
+from startup_model.evaluate import check_level
 from startup_model.phases import Phase
 from startup_model.predictor import ProfileLike, as_profile
 from startup_model.profile import Profile
-from startup_model.uncertainty import check_level
 from startup_model.units import format_seconds
 
 MAX_LISTED = 1000

@@ -9,7 +9,7 @@ import numpy as np
 
 from startup_model.compare import Gain, Sensitivity
 from startup_model.errors import conflict, missing, out_of_range, wrong_type
-from startup_model.phases import BLUE, VERMILLION
+from startup_model.phases import BLUE, ORANGE, SKY, VERMILLION
 from startup_model.plots import canvas
 from startup_model.plots.starts import draw_bar, row_font_size, set_rows, write_beside
 from startup_model.prediction import StartupPrediction
