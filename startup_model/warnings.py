@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from startup_model.engines.command import known_flags
+from startup_model.engines.arguments import known_flags
 from startup_model.errors import nearest_name, one_line
 from startup_model.hardware import UNKNOWN_CPU
 from startup_model.phases import PHASES

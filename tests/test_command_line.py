@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -81,32 +82,32 @@ def test_flags_are_read_in_every_spelling(flags: str, fields: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--dtype", "--dtype: the flag needs a value"),
-        ("--dtype --port 3", "--dtype: the flag needs a value"),
-        ("-tp", "--tensor-parallel-size: the flag needs a value"),
-        ("-tp x", "-tp = 'x': it should be a whole number"),
-        ("-tp 1e3", "-tp = '1e3': it should be a whole number"),
-        ("-tp ٣", "it should be a whole number"),
-        (f"-tp {'9' * 5000}", "it should be a whole number"),
+        ("--dtype", "--dtype: missing, the flag needs a value"),
+        ("--dtype --port 3", "--dtype: missing, the flag needs a value"),
+        ("-tp", "--tensor-parallel-size: missing, the flag needs a value"),
+        ("-tp x", "-tp = 'x': must be a whole number"),
+        ("-tp 1e3", "-tp = '1e3': must be a whole number"),
+        ("-tp ٣", "must be a whole number"),
+        (f"-tp {'9' * 5000}", "must be a whole number"),
         ("-tp 0", "tp = 0: it should be greater than or equal to 1"),
         ("-tp -1", "tp = -1: it should be greater"),
-        ("--enforce-eager=maybe", "--enforce-eager = 'maybe': it should be true or false"),
-        ("--max-model-len 32,768", "--max-model-len = '32,768': it should be a whole number such as 8192"),
-        ("--max-model-len 9999999999999999k", "it should be a whole number such as"),
-        ("--gpu-memory-utilization 0,9", "--gpu-memory-utilization = '0,9': it should be a number"),
-        ("--gpu-memory-utilization nan", "--gpu-memory-utilization = 'nan': it should be a number"),
+        ("--enforce-eager=maybe", "--enforce-eager = 'maybe': must be true or false"),
+        ("--max-model-len 32,768", "--max-model-len = '32,768': must be a whole number such as 8192"),
+        ("--max-model-len 9999999999999999k", "must be a whole number such as"),
+        ("--gpu-memory-utilization 0,9", "--gpu-memory-utilization = '0,9': must be a number"),
+        ("--gpu-memory-utilization nan", "--gpu-memory-utilization = 'nan': must be a number"),
         ("--gpu-memory-utilization 1e400", "gpu_memory_utilization = inf: it should be a finite number"),
         ("--gpu-memory-utilization 90", "gpu_memory_utilization = 90.0: it should be less than or equal to 1"),
         ("--swap-space 1e30", "swap_space: .* is not a size in bytes"),
         ("--dtype float61", "dtype = 'float61': not a known name; did you mean 'float64'"),
         ("--load-format safetensor", "did you mean 'safetensors'"),
-        ("--compilation-config '{\"level\": 3'", "--compilation-config = .*: it should be a level 0-3 or a JSON object"),
-        ("--compilation-config {}".format("[" * 50_000), "it should be a level 0-3 or a JSON object"),
-        ("--compilation-config '{\"level\": [3]}'", "it should be a whole number"),
+        ("--compilation-config '{\"level\": 3'", "--compilation-config = .*: must be a level 0-3 or a JSON object"),
+        ("--compilation-config {}".format("[" * 50_000), "must be a level 0-3 or a JSON object"),
+        ("--compilation-config '{\"level\": [3]}'", "must be a whole number"),
         ("--compilation-config '{\"cudagraph_mode\": {}}'", "cudagraph_mode = '{}': it should be 'none', 'piecewise'"),
         ("--compilation-config '{\"cudagraph_capture_sizes\": [1e9, NaN]}'", "as a list of whole numbers"),
-        ("-O.level=high", "-O.level = .*: it should be a whole number"),
-        ("-tp $TP", r"-tp = '\$TP': a shell variable .* put its value in its place"),
+        ("-O.level=high", "-O.level = .*: must be a whole number"),
+        ("-tp $TP", r"-tp = '\$TP': a shell variable .* replace it with its value"),
         ("-tp $(nvidia-smi -L | wc -l)", "a shell variable or substitution"),
         ("--x 'unclosed", "command = .*: unbalanced quotes .*; close them"),
     ],
@@ -289,8 +290,59 @@ NO_STARTS = (
         "ls -l",
         '""',
     ),
-    *("# vllm serve a/b", "echo done # vllm serve a/b", "docker run nginx", "args: []", "[", "- ", "image:", "()[]{}"),
+    *("# vllm serve a/b", "echo done # vllm serve a/b", "docker run nginx", "args: []", "- ", "image:", "()[]{}"),
 )
+
+
+@pytest.mark.parametrize(
+    ("command", "fields"),
+    [
+        ("image: vllm/vllm-openai:v0.9.0\n        args:\n        - --model=a/b", {"version": "0.9.0"}),  # without its first blanks
+        ('"image": "vllm/vllm-openai:v0.9.0",\n"args": ["--model", "a/b"],', {"version": "0.9.0"}),
+        ("containers:\n- name: side\n  image: nginx\n  args: [-g, daemon off]\n- args: [--model, a/b, -tp, 2]\n  image: x/vllm", {"tp": 2}),
+        ("a: &x\n- image: busybox\nb: *x\nc:\n  image: x/vllm\n  args: &y [--model, a/b]\n  more: [*y, *y]", {}),
+        ("kind: A\nargs: [x]\n---\nspec:\n\tcontainers: [{image: x/vllm, args: [--model, a/b]}]", {}),
+        ("command: |\n  export VLLM_USE_V1=0\n  vllm serve a/b --block-size 8\nargs: []", {"generation": "v0", "block_size": 8}),
+        ("image: x/vllm\nargs: [--model, a/b, --gpu-memory-utilization, 0.90, --swap-space, 0x8]", None),
+        ("image: x/vllm\nenv: [{name: B, value: a/b}, {name: C, valueFrom: {}}]\nargs: [--model, $B]", {}),
+    ],
+)  # fmt: skip
+def test_containers_are_read_as_their_manifest_says(command: str, fields: dict[str, Any] | None) -> None:
+    if fields is None:
+        with pytest.raises(ConfigError, match="--swap-space = '0x8': must be a number"):
+            read(command)
+        return
+    found = read(command)
+    found.pop("environment", None)
+    assert found == {"model": "a/b", **fields}
+
+
+def test_aliases_of_a_manifest_are_read_once() -> None:
+    lists = "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(60))
+    with pytest.raises(ConfigError, match="it starts no engine"):
+        read(f"args: &a0 [x]\n{lists}")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("[", "neither YAML nor JSON .line 2.; paste the whole container"),
+        ("args: [a\nimage: b", "neither YAML nor JSON"),
+        ('args: ["--model", "{{ .Values.model }}"]', "a template, not a manifest; render it first"),
+        ('image: vllm/vllm-openai\nargs: ["--api-key", "S3CRET", "--model", "{{ .Values.model }}"]', "render it first"),
+    ],
+)
+def test_what_is_no_manifest_is_refused(command: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"command = .*{message}") as refused:
+        read(command)
+    assert "S3CRET" not in str(refused.value)
+
+
+def test_command_lines_need_no_yaml_and_manifests_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert read("vllm serve a/b -tp 2") == {"model": "a/b", "tp": 2}
+    with pytest.raises(ConfigError, match=r"PyYAML is needed to read a manifest; pip install 'startup-model.cli.'"):
+        read('args: ["--model", "a/b"]')
 
 
 @pytest.mark.parametrize("command", NO_STARTS)
@@ -334,7 +386,7 @@ def test_switches_in_the_environment_fill_fields() -> None:
     assert read("VLLM_CPU_KVCACHE_SPACE=40 vllm serve a/b")["kv_cache_memory_bytes"] == 40 * 2**30
     assert "kv_cache_memory_bytes" not in read("VLLM_CPU_KVCACHE_SPACE=0 vllm serve a/b")
     assert "generation" not in read("VLLM_USE_V1= vllm serve a/b")
-    with pytest.raises(ConfigError, match="VLLM_USE_V1 = 'maybe': it should be true or false"):
+    with pytest.raises(ConfigError, match="VLLM_USE_V1 = 'maybe': must be true or false"):
         read("VLLM_USE_V1=maybe vllm serve a/b")
 
 
@@ -659,19 +711,19 @@ def test_how_fields_are_spelled(fields: dict[str, Any], command: str) -> None:
     [
         ({"page_cache": "cold"}, "engine.page_cache = 'cold': no flag of vllm sets it; it is no flag but a state"),
         ({"compile_cache": "warm"}, "engine.compile_cache = 'warm': no flag of vllm sets it"),
-        ({"offline": True}, "engine.offline = True: no flag of vllm sets it; leave it out: a command line starts a server"),
+        ({"offline": True}, "engine.offline = True: no flag of vllm sets it; omit it: a command line starts a server"),
         ({"lazy_experts": True}, "engine.lazy_experts = True"),
-        ({"torch_compile": True}, "engine.torch_compile = True: no flag of vllm sets it; leave it out, or give"),
+        ({"torch_compile": True}, "engine.torch_compile = True: no flag of vllm sets it; omit it, or give"),
         ({"unused_flags": ("--port",)}, "engine.unused_flags = '--port': its value was not kept; give the command line"),
         ({"unused_flags": ("(an unknown flag)",)}, "its value was not kept"),
         ({"version": "0.8.0", "max_capture_size": 8}, "vllm 0.8.0 has no --max-cudagraph-capture-size or --cuda-graph-sizes"),
         ({"version": "0.10.1", "kv_cache_memory_bytes": 1e9}, "vllm 0.10.1 has no --kv-cache-memory-bytes"),
         ({"version": "0.18.0", "swap_space": 1e9}, "vllm 0.18.0 has no --swap-space"),
         ({"version": "0.10.0", "cudagraph_mode": "full"}, "vllm 0.10.0 has no --compilation-config with cudagraph_mode"),
-        ({"environment": {"VLLM_USE_V1": "1"}, "generation": "v0"}, "environment.VLLM_USE_V1 = '1': it contradicts the configuration; write '0'"),
-        ({"environment": {"VLLM_USE_V1": "maybe"}}, "environment.VLLM_USE_V1 = 'maybe': it should be true or false"),
+        ({"environment": {"VLLM_USE_V1": "1"}, "generation": "v0"}, "environment.VLLM_USE_V1 = '1': contradicts the configuration; write '0'"),
+        ({"environment": {"VLLM_USE_V1": "maybe"}}, "environment.VLLM_USE_V1 = 'maybe': must be true or false"),
         ({"environment": {"A B": "1"}}, "engine.environment = 'A B': not the name of a variable"),
-        ({"kv_cache_memory_bytes": 1.5}, r"--kv-cache-memory-bytes = '1.5': no command line says it \(it should be a whole number"),
+        ({"kv_cache_memory_bytes": 1.5}, r"--kv-cache-memory-bytes = '1.5': no command line says it \(must be a whole number"),
         ({"kv_cache_memory_bytes": 1e17}, "no command line says it"),
         ({"model": "-m"}, "engine.model = '-m': no command line says it"),
         ({"model": "$M"}, r"engine.model = '\$M': no command line says it .a shell variable"),

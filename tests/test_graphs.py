@@ -9,17 +9,9 @@ from typing import Any
 import pytest
 
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
-from startup_model.engines.graphs import CaptureRequest, count_captures
-from startup_model.versions import parse_version
 
 ROWS = json.loads((Path(__file__).parent / "reference" / "captures.json").read_text(encoding="utf-8"))["rows"]
 MODEL = ModelConfig.from_catalogue("meta-llama/Llama-3.1-8B-Instruct")
-
-
-def sglang_chunk(memory_mib: float, version: tuple[int, ...]) -> int:
-    node = HardwareConfig.preset("h100-sxm", gpu_memory=memory_mib * 2.0**20, gpus=8)
-    text = ".".join(map(str, version))
-    return EngineConfig(engine="sglang", version=text).resolve(MODEL, node).max_num_batched_tokens
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
@@ -27,24 +19,19 @@ def test_capture_lists_equal_those_of_the_engines(engine: str) -> None:
     rows = [row for row in ROWS if row["engine"] == engine]
     assert len(rows) > 100
     for row in rows:
-        version = parse_version(row["version"])
-        memory = row.get("gpu_memory_mib", 81920)
-        tokens = row.get("max_num_batched_tokens") or (sglang_chunk(memory, version) if engine == "sglang" else 8192)
-        request = CaptureRequest(
+        config = EngineConfig(
             engine=engine,
-            generation="sglang" if engine == "sglang" else row["generation"],
-            version=version,
-            max_num_seqs=row.get("max_num_seqs") or 256,
-            max_num_batched_tokens=tokens,
+            version=row["version"],
+            generation=row.get("generation"),
             tp=row["tp"],
-            pp=1,
-            gpu_memory=memory * 2.0**20,
-            compute_capability=row.get("compute_capability"),
-            capture_sizes=None,
+            max_num_seqs=row.get("max_num_seqs") or 256,
+            max_num_batched_tokens=row.get("max_num_batched_tokens") or (8192 if engine == "vllm" else None),
             max_capture_size=row.get("max_capture_size"),
-            mode=None,
         )
-        count = count_captures(request)
+        memory = row.get("gpu_memory_mib", 81920) * 2.0**20
+        capability = row.get("compute_capability")
+        node = HardwareConfig.preset("h100-sxm", gpus=8, gpu_memory=memory, compute_capability=capability)
+        count = config.resolve(MODEL, node).captures
         found = (len(count.sizes), count.total, list(count.sizes[:6]), list(count.sizes[-3:]))
         assert found == (row["sizes"], row["graphs"], row["first"], row["last"]), row
 

@@ -155,8 +155,8 @@ def test_variables_may_stand_in_front() -> None:
         ("ls -l", r"it starts no engine that is known here; write \{port\}"),
         ("vllm serve m --port 0", "--port = '0': no port; leave it out"),
         ("vllm serve m --port ٣", "no port"),
-        ("vllm serve m -tp", "--tensor-parallel-size: the flag needs a value"),
-        ("vllm serve m -tp two", "-tp = 'two': it should be a whole number"),
+        ("vllm serve m -tp", "--tensor-parallel-size: missing, the flag needs a value"),
+        ("vllm serve m -tp two", "-tp = 'two': must be a whole number"),
         ("vllm serve $MODEL", r"'\$MODEL': a shell variable"),
         ("MODEL=m vllm serve $MODEL", r"'\$MODEL': a shell variable"),  # no shell would put it there
         (["vllm", "serve", "\udcff"], "not UTF-8 text"),
@@ -208,7 +208,7 @@ def test_a_configuration_is_started_as_it_says() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"offline": True}, "engine.offline = True: no flag of vllm sets it; leave it out: a command line starts a server"),
+        ({"offline": True}, "engine.offline = True: no flag of vllm sets it; omit it: a command line starts a server"),
         ({"page_cache": "hot"}, "engine.page_cache = 'hot': no flag of vllm sets it; it is no flag but a state"),
         ({"compile_cache": "warm"}, "engine.compile_cache = 'warm': no flag"),
         ({"lazy_experts": True}, "engine.lazy_experts"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
-from importlib.resources import files
 
 import pytest
 
+from startup_model.engines import all_engines
+from startup_model.engines.arguments import shape_of
 from startup_model.secrets import (
     HIDDEN,
     holds_secret,
@@ -112,12 +112,11 @@ def test_names(name: str, value: str | None, short: bool, expected: bool) -> Non
 
 
 def test_flags_of_the_engines_that_hold_secrets() -> None:
-    table = json.loads(files("startup_model").joinpath("data/flags.json").read_text(encoding="utf-8"))
     flags = {
         flag
-        for shapes in (table["vllm"], table["sglang"])
-        for kind in ("list", "optional_value", "value")
-        for flag in shapes[kind]
+        for engine in all_engines().values()
+        for flag in shape_of(engine).names
+        if flag not in shape_of(engine).boolean
     }
     assert {flag for flag in flags if is_secret_name(flag)} == {
         "--admin-api-key", "--api-key", "--hf-token", "--ssl-keyfile-password",

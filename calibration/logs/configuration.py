@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from calibration.logs.fields import Setting
-from startup_model.engines.command import known_flags
+from startup_model.engines.arguments import known_flags
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, StartupModelError
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from calibration.logs.secrets import is_secret, without_secrets
-from startup_model.engines.flags import KEPT_VARIABLES
+from startup_model.engines.command import is_kept
 
 __all__ = ["A_PATH", "environment_that_matters", "holds_secret"]
 
@@ -24,10 +24,7 @@ def environment_that_matters(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: A_PATH if os.sep in value else value
         for name, value in sorted(environment.items())
-        if name.startswith(KEPT_VARIABLES)
-        and len(value) <= _LONGEST_VALUE
-        and value.isprintable()
-        and not holds_secret(name, value)
+        if is_kept(name) and len(value) <= _LONGEST_VALUE and value.isprintable() and not holds_secret(name, value)
     }
 
 

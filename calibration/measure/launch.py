@@ -13,7 +13,8 @@ from calibration.measure.checkpoint import checkpoint_folder
 from calibration.measure.command import PORT, hiding, shown_words, take_apart
 from calibration.measure.environment import A_PATH
 from calibration.measure.server import LOOPBACK, free_port, is_free
-from startup_model.engines.command import EngineArgument, EngineWords, argument_fields, engine_words, read_words
+from startup_model.engines.arguments import EngineArgument, argument_fields
+from startup_model.engines.command import EngineWords, engine_words, read_words
 from startup_model.engines.config import EngineConfig
 from startup_model.engines.flags import Written, write_fields
 from startup_model.errors import ConfigError

@@ -1,139 +1,46 @@
-"""Reading a pasted command line that starts an engine: nothing is executed or looked up, and the only variables that
-are filled in are those that the paste itself sets.
+"""Reading a pasted command line that starts an engine, and writing one.
 
-Which flags exist and which take no, one or several values comes from a table extracted from the engines' own parsers;
-which of them the prediction uses, and for which field, from ``engine_flags``. Everything else is listed by name, never by
-value: values can be secrets.
+Nothing is executed or looked up, and the only variables that are filled in are those that the paste itself sets.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from importlib.resources import files
-from itertools import pairwise
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
-from startup_model.engines.flags import FLAGS, KEPT_VARIABLES, MODEL_FLAG, VARIABLES
-from startup_model.errors import MISSING, ConfigError, StartupModelError
+from startup_model.engines import DEFAULT_ENGINE, all_engines, built_in, find
+from startup_model.engines.arguments import EngineArgument, argument_fields, known_switches, shape_of, take_apart
+from startup_model.engines.engine import Engine
+from startup_model.engines.flags import read_fields, write_fields
+from startup_model.errors import ConfigError, conflict
+from startup_model.secrets import redact_command, redact_environment, without_credentials
 from startup_model.versions import parse_version
 
-__all__ = [
-    "EngineArgument",
-    "EngineWords",
-    "PastedWords",
-    "argument_fields",
-    "engine_words",
-    "kept_variables",
-    "known_flags",
-    "known_switches",
-    "pasted_words",
-    "read_command",
-    "read_words",
-]
+# Beginnings of the variables that change how any engine starts.
+_KEPT_VARIABLES = (
+    "CUDA_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "TRITON_", "FLASHINFER_", "HF_HUB_", "HF_HOME", "OMP_", "MKL_", "HIP_", "ROCR_",
+    "ASCEND_", "LD_PRELOAD", "TOKENIZERS_",
+)  # fmt: skip
 
-_LONGEST_COMMAND = 65536
-_NUMBER = re.compile(r"-?[0-9][0-9.eE+-]{0,30}")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,100})=(.*)", re.DOTALL)
-_IMAGE = re.compile(
-    r"(vllm|sglang)[a-z0-9_.-]{0,60}(?::([A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}))?(?:@sha256:[0-9a-f]{1,64})?"
-)
-_PINNED = re.compile(r"(?:vllm|sglang)(?:\[[a-z0-9,_-]{0,60}\])?==([0-9][0-9A-Za-z.+]{0,60})")
-_SCRIPT = re.compile(r"(?:vllm|sglang)/[A-Za-z_/]{0,60}(?:api_server|launch_server)\.py")
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|SIGNATURE|COOKIE", re.IGNORECASE)
-_LOOKS_SECRET = re.compile(r"\b(?:hf_|sk-|ghp_|github_pat_|glpat-|xox[a-z]-|AKIA|ASIA|eyJ)[A-Za-z0-9_-]{6,}")
-_ASSIGNED_SECRET = re.compile(
-    r"([A-Za-z0-9_-]{0,40}(?:token|key|secret|pass|credential|auth)[A-Za-z0-9_-]{0,40}(?:=|:\s{0,2}|\s{1,4}))(?!-)\S{1,4096}",
-    re.IGNORECASE,
-)
-_URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]{1,500}@")
-_VARIABLE = re.compile(
-    r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,100})(?::?-([^{}$`]{0,300}))?\}|([A-Za-z_][A-Za-z0-9_]{0,100}))"
-)
-_ACCOUNT = re.compile(r"(?<![\w/.:@+-])[A-Za-z_][\w.+-]{0,63}:[^\s/@]{1,200}@(?=[\w\[])(?!sha256:)")
-"""A user and a password in front of a host, without a scheme."""
-_LONGEST_VARIABLE = 300
-_LONGEST_KEPT = 200
-_MOST_KEPT = 100
-_MOST_UNUSED = 300
+_MAX_COMMAND, _MAX_VARIABLE, _MAX_KEPT_VALUE, _MAX_KEPT, _MAX_UNUSED = 65536, 300, 200, 100, 300
+_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,100}"
+_ASSIGNMENT = re.compile(rf"({_NAME})=(.*)", re.DOTALL)
+_VARIABLE = re.compile(rf"\$(?:\{{({_NAME})(?::?-([^{{}}$`]{{0,300}}))?\}}|({_NAME}))")
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
+_END, _REDIRECTION = "\ue000", "\ue001"
+# What word processors and web pages put in the place of plain quotes, spaces and line breaks, or between letters.
 _LOOK_ALIKES = str.maketrans(
     {"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": "'", "\u201a": "'", "\r": "\n"}
-    | dict.fromkeys(
-        "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000\f\v", " "
-    )
+    | dict.fromkeys("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000\f\v", " ")
     | dict.fromkeys("\u2028\u2029\u0085", "\n")
-    | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad\0")
-)
-"""What word processors and web pages put in the place of plain quotes, spaces and line breaks, or between letters."""
+    | dict.fromkeys(f"\u200b\u200c\u200d\u2060\ufeff\u00ad\0{_END}{_REDIRECTION}")
+)  # fmt: skip
 
 
-# --- the command --------------------------------------------------------------------------------------------------------
-
-
-class _Start(NamedTuple):
-    """Where in the words the engine's own arguments begin."""
-
-    engine: str
-    position: int
-    version: str | None
-    positional_model: bool
-    image: int | None = None
-    """Position of the container image, when there is one: options of the container runtime stand before it."""
-
-
-class _Shape(NamedTuple):
-    """Spellings and arities of one engine's flags."""
-
-    aliases: Mapping[str, str]
-    boolean: frozenset[str]
-    optional_value: frozenset[str]
-    several: frozenset[str]
-    names: tuple[str, ...]
-    """All of them, in order."""
-    known: frozenset[str]
-
-
-def read_command(command: str) -> dict[str, Any]:
-    """Fields of an EngineConfig from a command line, a script with one, or the container part of a manifest.
-
-    Raises ConfigError for an empty or unbalanced command, one that starts no known engine, a flag without its value, or
-    a value of the wrong kind.
-    """
-    if not isinstance(command, str) or not command.strip():
-        raise ConfigError(
-            "command", command, "empty", "paste a line such as 'vllm serve MODEL --tensor-parallel-size 2'"
-        )
-    _check_text(command)
-    text = _plain_text(command)
-    fields = _read_manifest(text) if _MANIFEST.search(text) else _read_script(text, {})
-    if fields is None:
-        raise ConfigError(
-            "command", _redacted(command.strip()), "it starts no engine that is known here",
-            "paste 'vllm serve ...', 'python -m vllm.entrypoints.openai.api_server ...' or 'python -m sglang.launch_server ...'",
-        )  # fmt: skip
-    return fields
-
-
-def read_words(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """Fields of an EngineConfig from the words of a command as a program gets them, and the variables that are set for it; None when it starts no engine.
-
-    Nothing is put in the place of variables, since no shell would. Raises ConfigError as ``read_command``.
-    """
-    _check_text(" ".join(words))
-    return _read_words(list(words), dict(environment), fills_in=False)
-
-
-def _check_text(command: str) -> None:
-    if len(command) > _LONGEST_COMMAND:
-        raise ConfigError(
-            "command", _redacted(command), f"longer than {_LONGEST_COMMAND} characters", "paste the command only"
-        )
-    if not command.isascii() and any("\ud800" <= character <= "\udfff" for character in command):
-        raise ConfigError("command", _redacted(command), "not UTF-8 text", "paste it again as plain text")
+# --- the words of a paste -------------------------------------------------------------------------------------------------
 
 
 class PastedWords(NamedTuple):
@@ -147,220 +54,252 @@ class PastedWords(NamedTuple):
     """The container image, where a container runtime starts it."""
 
 
+class EngineCall(NamedTuple):
+    """A command that starts an engine, and where in its words the engine's own arguments begin."""
+
+    engine: Engine
+    words: Sequence[str]
+    position: int
+    version: str | None
+    positional_model: bool
+    image: int | None = None
+    """Place of the container image, where there is one: options of the container runtime stand before it."""
+
+
+def read_command(command: str) -> dict[str, Any]:
+    """Fields of an EngineConfig from a command line, a script with one, or the container part of a manifest.
+
+    Raises ConfigError for an empty or unbalanced command, one that starts no known engine, a flag without its value, or a value of the wrong kind.
+    """
+    if not isinstance(command, str) or not command.strip():
+        remedy = "paste a line such as 'vllm serve MODEL --tensor-parallel-size 2'"
+        raise ConfigError("command", command, "empty", remedy)
+    text = _plain_text(command)
+    environment: dict[str, str] = {}
+    call = (_in_manifest if _MANIFEST.search(text) else _in_script)(text, environment)
+    if call is None:
+        starts = sorted(" ".join(engine.launch.words) for engine in built_in().values() if engine.launch)
+        remedy = f"paste a command such as {', '.join(map(repr, starts))}"
+        raise ConfigError("command", redact_command(command.strip()), "it starts no engine that is known here", remedy)
+    return _fields(call, environment)
+
+
+def read_words(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any] | None:
+    """Fields of an EngineConfig from the words of a command as a program gets them, and the variables that are set for it; None when it starts no engine.
+
+    Nothing is put in the place of variables, since no shell would. Raises ConfigError as ``read_command``.
+    """
+    _plain_text(" ".join(words))
+    variables = dict(environment)
+    call = _in_words(list(words), variables, fills_in=False)
+    return None if call is None else _fields(call, variables)
+
+
 def pasted_words(command: str) -> PastedWords | None:
     """The words of the first command in a paste that starts an engine; None where it starts none, and for a manifest, which is no command line.
 
     Raises ConfigError for text that cannot be read and for a quote that is not closed.
     """
-    _check_text(command)
     text = _plain_text(command)
     environment: dict[str, str] = {}
-    found = None if _MANIFEST.search(text) else _find_in_script(text, environment)
-    if found is None:
+    call = None if _MANIFEST.search(text) else _in_script(text, environment)
+    if call is None:
         return None
-    start, words = found
-    image = None if start.image is None else words[start.image].removeprefix("--image=")
-    return PastedWords(tuple(words), environment, image)
+    image = None if call.image is None else call.words[call.image].removeprefix("--image=")
+    return PastedWords(tuple(call.words), environment, image)
 
 
 def _plain_text(command: str) -> str:
-    """A paste with plain quotes, spaces and line breaks."""
+    """A paste with plain quotes, spaces and line breaks. Raises ConfigError where it is too long, or no text."""
+    if len(command) > _MAX_COMMAND:
+        problem = f"must be at most {_MAX_COMMAND} characters long"
+        raise ConfigError("command", redact_command(command), problem, "paste the command only")
+    if not command.isascii() and any("\ud800" <= character <= "\udfff" for character in command):
+        raise ConfigError("command", redact_command(command), "not UTF-8 text", "paste it again as plain text")
     return command.replace("\r\n", "\n").translate(_LOOK_ALIKES)
 
 
-_Found = tuple[_Start, list[str]]
-
-
-def _find_in_script(text: str, environment: dict[str, str], depth: int = 0) -> _Found | None:
-    """The first command of a script that starts an engine, and its words, or None; assignments go into ``environment``."""
-    for tokens in _simple_commands(re.sub(r"\A\s*[>$%]\s+", "", text)):
-        found = _find_in_words(_take_environment(tokens, environment), environment, depth)
-        if found is not None:
-            return found
-    return None
-
-
-def _find_in_words(
-    words: list[str], environment: dict[str, str], depth: int = 0, *, fills_in: bool = True
-) -> _Found | None:
-    """The same in the words of one command; scripts of ``bash -c`` are read too."""
-    start = _find_engine(words)
-    if start is not None:
-        if start.image is not None:
-            _take_container_environment(words[: start.image], environment)
-        own = words[start.position :]
-        filled = [_plain_dashes(_filled_in(word, environment)) for word in own] if fills_in else own
-        return start, [*words[: start.position], *filled]
-    for option, script in pairwise(words):
-        if re.fullmatch(r"-[a-z]{0,4}c", option) and depth < 2:
-            return _find_in_script(script, environment, depth + 1)
-    return None
-
-
-def _read_script(text: str, environment: dict[str, str]) -> dict[str, Any] | None:
-    """The fields of the first command that starts an engine, or None; assignments go into ``environment``."""
-    return _read_found(_find_in_script(text, environment), environment)
-
-
-def _read_words(words: list[str], environment: dict[str, str], *, fills_in: bool = True) -> dict[str, Any] | None:
-    """The fields of one command, or None when it starts no engine."""
-    return _read_found(_find_in_words(words, environment, fills_in=fills_in), environment)
-
-
-def _read_found(found: _Found | None, environment: Mapping[str, str]) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    start, words = found
-    return _read_arguments(start, words[start.position :], environment)
-
-
-def _redacted(command: str) -> str:
-    """The beginning of a command for a message, without what may be a secret."""
-    text = _ASSIGNED_SECRET.sub(r"\1***", command[:400])
-    return _ACCOUNT.sub("***@", _URL_CREDENTIALS.sub("***@", _LOOKS_SECRET.sub("***", text)))
-
-
-_PIECE = re.compile(
+_IN_QUOTES = {"\n": "", "$": "$", "`": "`"}
+_MARKS = {"file": f" {_REDIRECTION} ", "end": f" {_END} ", "comment": ""}
+_SYNTAX = re.compile(
     r"""
-    (?P<blank>  (?:[ \t]|[\\^`][ \t]*(?:\n|\Z)|\n[ \t\n]*(?=[-DASHES#]))+ )
-  | (?P<end>    \n[ \t\n]* | &&? | \|[|&]? | ;+ )(?!>)
-  | (?P<single> '[^']*' )
-  | (?P<double> "(?:[^"\\]|\\.)*" )
-  | (?P<escape> \\. )
-  | (?P<redirection> &?(?:>>?|<<?<?)[&|]?-? )
-  | (?P<bare>   [^\s'"\\|&;<>^`]+ )
-  | (?P<other>  . )
+    (?P<kept>    '[^']*' | "(?:[^"\\]|\\.)*" )
+  | (?P<comment> (?<![^\s|&;<>]) \# [^\n]* )
+  | (?P<blank>   [\\^`][ \t]*(?:\n|\Z) | \n[ \t\n]*(?=[-DASHES\#]) )
+  | (?P<escaped> \\. )
+  | (?P<file>    (?:(?<![^\s|&;<>])[0-9]+)? &? (?:>>?|<<?<?) [&|]? -? )
+  | (?P<end>     \n[ \t\n]* | &&? | \|[|&]? | ;+ )
     """.replace("DASHES", _DASHES),
     re.VERBOSE | re.DOTALL,
 )
 
 
-def _simple_commands(text: str) -> Iterator[list[str]]:  # noqa: PLR0912  one branch for each kind of piece
+def _commands(text: str) -> Iterator[list[str]]:
     """The simple commands of a script, as words: lines joined where they continue, comments and redirections left out.
 
-    A line that begins with a dash continues the one before it, with or without a backslash. Raises ConfigError for a
-    quote that is not closed.
+    A line that begins with a dash continues the one before it, with or without a backslash. Raises ConfigError for a quote that is not closed.
     """
+
+    def marked(found: re.Match[str]) -> str:
+        kind = found.lastgroup
+        if kind == "kept" and found.group()[0] == '"':  # shlex takes a backslash there for one before " and \ only
+            return re.sub(
+                r"\\(.)", lambda escape: _IN_QUOTES.get(escape.group(1), escape.group()), found.group(), flags=re.DOTALL
+            )
+        return found.group() if kind in ("kept", "escaped") else _MARKS.get(kind or "", " ")
+
+    lexer = shlex.shlex(_SYNTAX.sub(marked, text), posix=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
-    word: str | None = None
-    redirected = False  # the next word is the file of a redirection
-    position = 0
-    while position < len(text):
-        piece = _PIECE.match(text, position)
-        if piece is None:  # pragma: no cover - the last alternative takes any character
-            break
-        kind, content, position = piece.lastgroup, piece.group(), piece.end()
-        if kind == "bare" and word is None and content.startswith("#"):
-            line_end = text.find("\n", position)
-            position = len(text) if line_end < 0 else line_end
-        elif kind in ("bare", "single", "double", "escape", "other"):
-            if kind == "other" and content in "'\"":
-                raise ConfigError(
-                    "command",
-                    _redacted(text),
-                    "unbalanced quotes (No closing quotation)",
-                    "close them",
-                )
-            if kind == "double":
-                content = re.sub(r"\\(\n|[\"\\$`])", lambda m: m.group(1).strip("\n"), content[1:-1])
-            word = (word or "") + (content[1:-1] if kind == "single" else content[1:] if kind == "escape" else content)
-        else:
-            if kind == "redirection" and word is not None and word.isdigit():
-                word = None  # 2>&1
-            if word is not None and not redirected:
-                words.append(word)
-            if word is not None or kind == "end":
-                redirected = False
-            word = None
-            if kind == "redirection":
-                redirected = True
-            elif kind == "end" and words:
+    is_file = False
+    while True:
+        try:
+            word = lexer.get_token()
+        except ValueError as error:
+            problem = f"unbalanced quotes ({error})"
+            raise ConfigError("command", redact_command(text), problem, "close them") from None
+        if word is None or word == _END:
+            if words:
                 yield words
-                words = []
-    if word is not None and not redirected:
-        words.append(word)
-    if words:
-        yield words
+            if word is None:
+                return
+            words = []
+        elif word != _REDIRECTION and not is_file:
+            words.append(word)
+        is_file = word == _REDIRECTION
 
 
-def _take_environment(tokens: list[str], environment: dict[str, str]) -> list[str]:
-    """Words after the assignments in front (``A=b``, ``env A=b``, ``export A=b``); the assignments go into
-    ``environment``."""
-    for position, word in enumerate(tokens):
+# --- the command that starts an engine ------------------------------------------------------------------------------------
+
+
+def _in_script(text: str, environment: dict[str, str], depth: int = 0) -> EngineCall | None:
+    """The first command of a script that starts an engine; assignments go into ``environment``."""
+    for words in _commands(re.sub(r"\A\s*[>$%]\s+", "", text)):
+        found = _in_words(_take_assignments(words, environment), environment, depth)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_words(
+    words: list[str], environment: dict[str, str], depth: int = 0, *, fills_in: bool = True
+) -> EngineCall | None:
+    """The same in the words of one command; scripts of ``bash -c`` are read too."""
+    call = _engine_call(words)
+    if call is not None:
+        for option, following in pairwise([*words[: call.image or 0], ""]):  # what a container runtime sets
+            name, _, inline = option.partition("=")
+            if name in ("-e", "--env") and (match := _ASSIGNMENT.fullmatch(inline or following)):
+                environment[match.group(1)] = match.group(2)
+        own = words[call.position :]
+        filled = [_plain_dashes(_filled_in(word, environment)) for word in own] if fills_in else own
+        return call._replace(words=[*words[: call.position], *filled])
+    for option, script in pairwise(words):
+        if re.fullmatch(r"-[a-z]{0,4}c", option) and depth < 2:
+            return _in_script(script, environment, depth + 1)
+    return None
+
+
+def _take_assignments(words: list[str], environment: dict[str, str]) -> list[str]:
+    """The words behind the assignments in front (``A=b``, ``env A=b``, ``export A=b``), which go into ``environment``."""
+    for position, word in enumerate(words):
         match = _ASSIGNMENT.fullmatch(word)
         if match:
             environment[match.group(1)] = match.group(2)
         elif word not in ("env", "export", "set", "$", "sudo", "nohup", "exec", "time"):
-            return tokens[position:]
+            return words[position:]
     return []
 
 
-def _take_container_environment(words: list[str], environment: dict[str, str]) -> None:
-    """Put what ``-e A=b``, ``--env A=b`` and ``--env=A=b`` of a container runtime set into ``environment``."""
-    for i, word in enumerate(words):
-        option, _, inline = word.partition("=")
-        if option in ("-e", "--env"):
-            match = _ASSIGNMENT.fullmatch(inline or (words[i + 1] if i + 1 < len(words) else ""))
-            if match:
-                environment[match.group(1)] = match.group(2)
-
-
-def _find_engine(words: list[str]) -> _Start | None:
+def _engine_call(words: Sequence[str]) -> EngineCall | None:
     """The engine that the words start, and where its arguments begin; None when they start none."""
-    image: tuple[int, str, str | None] | None = None
+    known = built_in()
+    found = _among(words, known)
+    if found is None and len(engines := all_engines()) > len(known):
+        found = _among(words, engines)
+    return found
+
+
+def _among(words: Sequence[str], engines: Mapping[str, Engine]) -> EngineCall | None:
+    by_program = {engine.launch.program: engine for engine in engines.values() if engine.launch}
+    programs = "|".join(map(re.escape, by_program))
+    image: tuple[int, Engine, str | None] | None = None
     pinned: str | None = None
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else ""
         base = word.rsplit("/", 1)[-1].removesuffix(".exe")
-        found: tuple[str, int, bool] | None = None
-        if base in ("vllm", "sglang") and following == "serve":
-            found = (base, i + 2, base == "vllm")
-        elif word == "-m" and following.split(".")[0] in ("vllm", "sglang") and "." in following:
-            found = (following.split(".")[0], i + 2, False)
-        elif word.endswith("_server.py") and _SCRIPT.search(word[-200:]):
-            found = ("vllm" if word.endswith("api_server.py") else "sglang", i + 1, False)
-        if found:
-            engine, position, positional = found
+        module, dot, _ = following.partition(".")
+        engine, position, positional = None, i + 2, False
+        if following == "serve" and base in by_program:
+            engine = by_program[base]
+            positional = engine.launch is not None and engine.launch.positional_model
+        elif word == "-m" and dot:
+            engine = by_program.get(module)
+        elif word.endswith(".py") and "/" in word:
+            engine, position = _of_script(word[-200:], by_program), i + 1
+        if engine is not None:
             if words[position : position + 1] == ["serve"]:  # python -m vllm.entrypoints.cli.main serve
                 position, positional = position + 1, True
-            version = image[2] if image else pinned
-            return _Start(engine, position, version, positional, image[0] if image else None)
-        pin = _PINNED.fullmatch(word.removeprefix("--with=").removeprefix("--from="))
+            return EngineCall(engine, words, position, image[2] if image else pinned, positional, image and image[0])
+        pin = re.fullmatch(
+            rf"(?:--(?:with|from)=)?(?:{programs})(?:\[[a-z0-9,_-]{{0,60}}\])?==([0-9][0-9A-Za-z.+]{{0,60}})", word
+        )
         pinned = pin.group(1) if pin else pinned
-        named = _IMAGE.fullmatch(base) if "/" in word and image is None else None
-        previous = words[i - 1] if i else ""
-        if named and (word.startswith("--image=") or previous == "--image" or _may_be_image(words, i)):
-            image = (i, named.group(1), _release(named.group(2)))
+        if image is None and "/" in word and (named := _image(base, programs)):
+            previous = words[i - 1] if i else ""
+            if word.startswith("--image=") or previous == "--image" or _may_be_image(words, i):
+                image = (i, by_program[named.group(1)], _release(named.group(2), programs))
     if image is not None:  # its own entry point starts the engine
         position = image[0] + 1
         while words[position : position + 1] in (["--"], ["serve"]):
             position += 1
-        return _Start(image[1], position, image[2], positional_model=True, image=image[0])
-    if words and words[0].startswith("-"):
-        names = {word.split("=")[0].replace("_", "-") for word in words}
-        if words[0].startswith("--") or words[0] in _shape("vllm").aliases:
-            return _Start("sglang" if "--model-path" in names else "vllm", 0, None, positional_model=False)
+        return EngineCall(image[1], words, position, image[2], positional_model=True, image=image[0])
+    return _of_flags(words, engines)
+
+
+def _of_script(word: str, engines: Mapping[str, Engine]) -> Engine | None:
+    """The engine whose server a file is."""
+    for program, engine in engines.items():
+        if engine.launch and re.search(
+            rf"{re.escape(program)}/[A-Za-z_/]{{0,60}}{re.escape(engine.launch.script)}$", word
+        ):
+            return engine
     return None
 
 
-def _may_be_image(words: list[str], position: int) -> bool:
-    """Whether the word at ``position`` can be the image of a container runtime: the runtime comes before it and it is
-    no value of an option, or flags of an engine follow."""
+def _of_flags(words: Sequence[str], engines: Mapping[str, Engine]) -> EngineCall | None:
+    """Flags without a program: the engine that alone names its model so, else the default one."""
+    default = engines[DEFAULT_ENGINE]
+    if not words or not (words[0].startswith("--") or words[0] in shape_of(default).aliases):
+        return None
+    names = {word.split("=")[0].replace("_", "-") for word in words} - default.flags.keys()
+    engine = next((found for found in engines.values() if found.launch and found.launch.model_flag in names), default)
+    return EngineCall(engine, words, 0, None, positional_model=False)
+
+
+def _image(word: str, programs: str) -> re.Match[str] | None:
+    """The program and the tag of a container image."""
+    tag = r"(?::([A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}))?(?:@sha256:[0-9a-f]{1,64})?"
+    return re.fullmatch(rf"({programs})[a-z0-9_.-]{{0,60}}{tag}", word)
+
+
+def _may_be_image(words: Sequence[str], position: int) -> bool:
+    """Whether the word at ``position`` can be the image of a container runtime: the runtime comes before it, and it is no value of an option."""
     runs = any(word.rsplit("/", 1)[-1] in ("docker", "podman", "nerdctl") for word in words[: min(position, 10)])
     previous = words[position - 1] if position else ""
-    takes_value = previous.startswith("-") and "=" not in previous and previous not in _SWITCHES
+    takes_value = previous.startswith("-") and "=" not in previous and previous not in _RUNTIME_SWITCHES
     return runs and (not takes_value or previous == "--")
 
 
-_SWITCHES = frozenset({"--rm", "-it", "-ti", "-i", "-t", "-d", "-dit", "-itd", "-td", "--detach", "--interactive", "--tty", "--privileged", "--init", "--no-healthcheck", "--read-only"})  # fmt: skip
-"""Options of container runtimes that take no value."""
+# Options of container runtimes that take no value.
+_RUNTIME_SWITCHES = frozenset({"--rm", "-it", "-ti", "-i", "-t", "-d", "-dit", "-itd", "-td", "--detach", "--interactive", "--tty", "--privileged", "--init", "--no-healthcheck", "--read-only"})  # fmt: skip
 
 
-def _release(tag: str | None) -> str | None:
+def _release(tag: str | None, programs: str) -> str | None:
     """The engine's release that an image tag names, or None: ``latest`` and tags made of dates name none."""
     if tag is None:
         return None
-    inner = re.search(r"(?:vllm|sglang)[_-]v?([0-9]{1,3}(?:\.[0-9]{1,4}){1,3})", tag)  # rocm6.4_vllm_0.9.1_...
+    inner = re.search(rf"(?:{programs})[_-]v?([0-9]{{1,3}}(?:\.[0-9]{{1,4}}){{1,3}})", tag)  # rocm6.4_vllm_0.9.1_...
     text = inner.group(1) if inner else tag.removeprefix("v")
     try:
         return text if parse_version(text) < (20,) else None
@@ -374,117 +313,94 @@ _MANIFEST = re.compile(
     r"\A\s*\[|\A[ \t\n]*-[ \t]|^[ \t]*(?:-[ \t]+)?\"?(?:args|command|entrypoint|image|containers|services)\"?:(?:\s|$)",
     re.MULTILINE,
 )
-_ENTRY = re.compile(r"(?:-[ \t]+)?[\"']?([A-Za-z_][A-Za-z0-9_.-]{0,100})[\"']?:(?:[ \t]+(.*))?")
-_ITEM = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s,\[\]\"'][^,\[\]]*)")
+_ARGUMENTS = ("entrypoint", "command", "args")
 
 
-def _read_manifest(text: str) -> dict[str, Any] | None:  # noqa: PLR0912, PLR0915  one branch for each kind of line
-    """The fields from ``image``, ``command``, ``args`` and ``env`` of a container in YAML or JSON (Kubernetes,
-    Compose), or from a bare list of arguments. The lists and texts that such parts hold are read, not all of YAML."""
-    lists: dict[str, list[str]] = {"entrypoint": [], "command": [], "args": []}
-    environment: dict[str, str] = {}
-    image = variable = ""
-    key = "args" if re.match(r"\s*(?:\[|-[ \t])", text) else ""
-    flow = block = False
-    lines: list[str] = []
-    for line in text.split("\n"):
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#"):
-            continue
-        entry = None if flow else _ENTRY.fullmatch(stripped)
-        if entry and not (block and entry.group(1) not in (*lists, "image", "env", "resources", "ports", "name")):
-            if key == "environment" and entry.group(1).isupper():
-                environment[entry.group(1)] = _unquoted(entry.group(2) or "")
-                continue
-            if block:
-                lists[key].append("\n".join(lines))
-            key, value, block = entry.group(1), entry.group(2) or "", False
-            if key == "image":
-                image = _unquoted(value)
-            elif key == "name":
-                variable = _unquoted(value)
-            elif key == "value" and _ASSIGNMENT.fullmatch(f"{variable}="):
-                environment[variable] = _unquoted(value)
-            stripped = value
-            if key in lists and value and not value.startswith(("[", "|", ">", "&", "*")):
-                lists[key] += [word for words in _simple_commands(value) for word in words]
-        if key not in (*lists, "environment") or not stripped:
-            continue
-        if block:
-            lines.append(stripped)
-        elif flow or stripped.startswith("["):
-            if key in lists:
-                lists[key] += [_item(match) for match in _ITEM.finditer(stripped)]
-            flow = not re.search(r"\][ \t]*,?$", stripped)
-        elif re.fullmatch(r"(?:-[ \t]+)?[|>][-+0-9]{0,2}", stripped):
-            block, lines = True, []
-        elif stripped.startswith("-") and stripped[1:2] in (" ", "\t"):
-            item = _unquoted(stripped[1:])
-            match = _ASSIGNMENT.fullmatch(item)
-            if key in lists:
-                lists[key].append(item)
-            elif match:
-                environment[match.group(1)] = match.group(2)
-    if block and key in lists:
-        lists[key].append("\n".join(lines))
-    words = [*lists["entrypoint"], *lists["command"], *lists["args"]]
-    if image and _find_engine(words) is None and not any(re.fullmatch(r"-[a-z]{0,4}c", word) for word in words):
-        words = ["docker", image, *words]
-    elif image:
-        named = _IMAGE.fullmatch(image.rsplit("/", 1)[-1])
-        fields = _read_first(words, environment)
-        return fields and fields | {"version": fields["version"] or (_release(named.group(2)) if named else None)}
-    return _read_first(words, environment)
-
-
-def _read_first(words: list[str], environment: dict[str, str]) -> dict[str, Any] | None:
-    """The fields of the words as one command, else of a script among them."""
-    fields = _read_words(words, environment)
-    if fields is None:
+def _in_manifest(text: str, environment: dict[str, str]) -> EngineCall | None:
+    """The first container in YAML or JSON (Kubernetes, Compose) that starts an engine, or a bare list of arguments; its variables go into ``environment``."""
+    for container in _containers(_documents(text)):
+        variables = dict(_variables(container))
+        words = [word for key in _ARGUMENTS for word in _words_of(container.get(key))]
+        image, version = container.get("image"), None
+        if isinstance(image, str) and image:
+            if _engine_call(words) is None and not any(re.fullmatch(r"-[a-z]{0,4}c", word) for word in words):
+                words = ["docker", image, *words]
+            else:
+                named = _engine_call(["docker", image if "/" in image else f"/{image}"])
+                version = named.version if named else None
         scripts = (word for word in words[:50] if len(word.split()) > 1)
-        fields = next(filter(None, (_read_script(script, environment) for script in scripts)), None)
-    return fields
+        call = _in_words(words, variables) or next(
+            filter(None, (_in_script(word, variables) for word in scripts)), None
+        )
+        if call is not None:
+            environment |= variables
+            return call._replace(version=call.version or version)
+    return None
 
 
-def _item(match: re.Match[str]) -> str:
-    """One entry of a list in brackets."""
-    double, single, plain = match.groups()
-    if double is not None:
-        return _unquoted(f'"{double}"')
-    return single if single is not None else plain.strip()
-
-
-def _unquoted(value: str) -> str:
-    """A scalar of YAML or JSON without its quotes."""
-    value = value.strip().removesuffix(",").rstrip()
-    if len(value) > 1 and value[0] == value[-1] == '"':
+def _documents(text: str) -> list[Any]:
+    """The documents of a manifest, or of a part of one. Raises ConfigError for a template and for what is neither YAML nor JSON."""
+    if "{{" in text:
+        raise ConfigError("command", redact_command(text), "a template, not a manifest", "render it first")
+    try:
+        import yaml
+    except ImportError:
+        remedy = "pip install 'startup-model[cli]', or paste the command line alone"
+        raise ConfigError("command", redact_command(text), "PyYAML is needed to read a manifest", remedy) from None
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # all scalars are texts, nothing is constructed
+    text = text.replace("\t", "    ").strip("\n").rstrip(" ,\n")
+    first, _, rest = text.partition("\n")
+    indent = min((len(line) - len(line.lstrip()) for line in rest.split("\n") if line.strip()), default=0)
+    problem: Exception | None = None
+    # As it is, copied without the blanks in front of its first line, or as members of a JSON object.
+    for part in (text, f"{' ' * indent}{first.lstrip()}\n{rest}", f"{{{text}}}"):
         try:
-            return str(json.loads(value, strict=False))
-        except (ValueError, RecursionError):
-            return value[1:-1]
-    if len(value) > 1 and value[0] == value[-1] == "'":
-        return value[1:-1].replace("''", "'")
-    return re.sub(r"[ \t]#.*", "", value).rstrip()
+            return list(yaml.load_all(part, Loader=loader))
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            problem = problem or error
+    mark = getattr(problem, "problem_mark", None)
+    where = f" (line {mark.line + 1})" if mark else ""
+    raise ConfigError("command", redact_command(text), f"neither YAML nor JSON{where}", "paste the whole container")
 
 
-# --- the arguments ------------------------------------------------------------------------------------------------------
+def _containers(documents: list[Any]) -> Iterator[Mapping[str, Any]]:
+    """Every part that may be a container, in order; each once, however often aliases name it."""
+    pending, seen = documents[::-1], set[int]()
+    while pending:
+        part = pending.pop()
+        if not isinstance(part, dict | list) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, dict):
+            if not part.keys().isdisjoint((*_ARGUMENTS, "image")):
+                yield part
+            pending += list(part.values())[::-1]
+        elif part and all(isinstance(item, str) for item in part):
+            yield {"args": part}
+        else:
+            pending += part[::-1]
 
 
-class EngineArgument(NamedTuple):
-    """A flag with its values, or a word that belongs to no flag."""
+def _words_of(value: Any) -> list[str]:
+    """The words of ``command`` or ``args``: a list, a line, or a script as one word."""
+    if isinstance(value, str):
+        line = value.strip()
+        return [line] if "\n" in line else [word for words in _commands(line) for word in words]
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
-    flag: str
-    """Full name, whatever it was spelled as; empty for a word that belongs to no flag."""
-    key: str
-    """What follows its dot, as in ``-O.level``."""
-    spelled: str
-    """As it stands in the command, less its value."""
-    values: tuple[str, ...]
-    """``true`` or ``false`` for a switch; the word itself where there is no flag."""
-    begin: int
-    """Place of its first word."""
-    end: int
-    """Place behind its last word."""
+
+def _variables(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What ``env`` or ``environment`` sets: names and values, ``A=b``, or a map."""
+    for given in (container.get("env"), container.get("environment")):
+        items = given if isinstance(given, list) else list(given.items()) if isinstance(given, dict) else []
+        for item in items:
+            pair = (item.get("name"), item.get("value")) if isinstance(item, dict) else item
+            text = pair if isinstance(pair, str) else "=".join(map(str, pair)) if isinstance(pair, tuple) else ""
+            if match := _ASSIGNMENT.fullmatch(text):
+                yield match.group(1), match.group(2)
+
+
+# --- the fields ---------------------------------------------------------------------------------------------------------
 
 
 class EngineWords(NamedTuple):
@@ -506,9 +422,9 @@ class EngineWords(NamedTuple):
 
     def models(self) -> tuple[EngineArgument, ...]:
         """Those that name the model."""
-        named = self.of(MODEL_FLAG[self.engine])
+        launch = find(self.engine).launch
         bare = [argument for argument in self.of("") if not argument.values[0].startswith("-")]
-        return (*(bare[:1] if self.positional_model else ()), *named)
+        return (*(bare[:1] if self.positional_model else ()), *(self.of(launch.model_flag) if launch else ()))
 
 
 def engine_words(words: Sequence[str]) -> EngineWords | None:
@@ -516,83 +432,49 @@ def engine_words(words: Sequence[str]) -> EngineWords | None:
 
     Raises ConfigError for a flag without its value.
     """
-    start = _find_engine(list(words))
-    if start is None:
+    call = _engine_call(words)
+    if call is None:
         return None
-    arguments = tuple(_arguments(start.engine, words, start.position))
-    return EngineWords(start.engine, start.position, start.positional_model, start.image is not None, arguments)
+    arguments = tuple(take_apart(call.engine, words, call.position))
+    return EngineWords(call.engine.name, call.position, call.positional_model, call.image is not None, arguments)
 
 
-def _arguments(engine: str, words: Sequence[str], position: int) -> Iterator[EngineArgument]:
-    """The words from a place on, taken apart as the engine does."""
-    shape = _shape(engine)
-    while position < len(words):
-        begin, word = position, words[position]
-        position += 1
-        if word in ("-", "--"):
-            continue
-        if not word.startswith("-") or _NUMBER.fullmatch(word):
-            yield EngineArgument("", "", "", (word,), begin, position)
-            continue
-        spelled, has_value, inline = word.partition("=")
-        if not has_value and re.fullmatch(r"-O[0-3]", word):
-            spelled, has_value, inline = "-O", "=", word[2:]
-        flag, dotted = _canonical(spelled, shape)
-        negated = (
-            flag.startswith("--no-")
-            and flag not in shape.names
-            and "--" + flag[5:] in shape.boolean | shape.optional_value
-        )
-        if negated:
-            flag = "--" + flag[5:]
-        values, position = _values(flag, inline if has_value else None, words, position, shape, negated=negated)
-        yield EngineArgument(flag, dotted, spelled, tuple(values), begin, position)
-
-
-def argument_fields(engine: str, argument: EngineArgument) -> dict[str, Any] | None:
-    """What a flag fills; None for one that the prediction does not use, and for a word without one. Raises ConfigError for a value of the wrong kind."""
-    flag = FLAGS[engine].get(argument.flag)
-    if flag is None or (argument.key and argument.flag != "--compilation-config"):
-        return None
-    value: Any = list(argument.values) if argument.flag in _shape(engine).several else argument.values[0]
-    if argument.key:
-        value = {argument.key: _json_or_text(argument.values[0])}
-    return _converted(argument.spelled, flag.read, value)
-
-
-def _read_arguments(start: _Start, words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    shape = _shape(start.engine)
-    fields: dict[str, Any] = {"engine": start.engine}
+def _fields(call: EngineCall, environment: Mapping[str, str]) -> dict[str, Any]:
+    engine, shape = call.engine, shape_of(call.engine)
+    fields: dict[str, Any] = {"engine": engine.name}
     unused: dict[str, None] = {}
-    for name, variable in VARIABLES[start.engine].items():
+    for name, variable in engine.variables.items():
         if environment.get(name):
-            fields |= _converted(name, variable.read, environment[name])
-    for argument in _arguments(start.engine, words, 0):
-        found = argument_fields(start.engine, argument)
+            fields |= read_fields(name, variable, environment[name])
+    for argument in take_apart(engine, call.words, call.position):
+        found = argument_fields(engine.name, argument)
+        names_model = not argument.flag and call.positional_model and "model" not in fields
         if found is not None:
             fields |= found
-        elif argument.flag:
-            unused[_name_only(argument.spelled, argument.flag, shape)] = None
-        elif start.positional_model and "model" not in fields and not argument.values[0].startswith("-"):
-            fields |= _converted("model", FLAGS[start.engine][MODEL_FLAG[start.engine]].read, argument.values[0])
+        elif names_model and engine.launch and not argument.values[0].startswith("-"):
+            fields |= read_fields("model", engine.flags[engine.launch.model_flag], argument.values[0])
         else:
-            unused["(a word that belongs to no flag)"] = None
+            unused[shape.listed(argument)] = None
     return fields | {
-        "version": start.version,
+        "version": call.version,
         "environment": kept_variables(environment),
-        "unused_flags": tuple(unused)[:_MOST_UNUSED],
+        "unused_flags": tuple(unused)[:_MAX_UNUSED],
     }
 
 
 def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables that change how an engine starts, less those that are or hold a secret, and long ones."""
-    kept = {}
-    for name, value in environment.items():
-        if name.startswith(KEPT_VARIABLES) and not _SECRET.search(name) and len(value) <= _LONGEST_KEPT:
-            plain = _URL_CREDENTIALS.sub("", value)
-            if not (_LOOKS_SECRET.search(plain) or _ASSIGNED_SECRET.search(plain) or _ACCOUNT.search(plain)):
-                kept[name] = plain
-    return dict(list(kept.items())[:_MOST_KEPT])
+    known = {name: value for name, value in environment.items() if is_kept(name)}
+    kept = redact_environment(
+        {name: without_credentials(value) for name, value in known.items() if len(value) <= _MAX_KEPT_VALUE}
+    )
+    return dict(islice(kept.items(), _MAX_KEPT))
+
+
+def is_kept(name: str) -> bool:
+    """Whether a variable changes how an engine starts: by its beginning, which is also the name of an engine's program."""
+    own = (f"{engine.launch.program.upper()}_" for engine in built_in().values() if engine.launch)
+    return name.startswith((*_KEPT_VARIABLES, *own))
 
 
 def _filled_in(word: str, environment: Mapping[str, str]) -> str:
@@ -601,7 +483,7 @@ def _filled_in(word: str, environment: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         braced, default, plain = match.groups()
         given = environment.get(braced or plain, default)
-        return match.group() if given is None or len(given) > _LONGEST_VARIABLE else given
+        return match.group() if given is None or len(given) > _MAX_VARIABLE else given
 
     return _VARIABLE.sub(value, word) if "$" in word else word
 
@@ -613,110 +495,56 @@ def _plain_dashes(word: str) -> str:
     return word if front.strip("-") == "" else f"--{bare}"
 
 
-def _name_only(spelled: str, flag: str, shape: _Shape) -> str:
-    """How an unused flag is listed: as it was spelled when it is a flag, since anything else may be a secret."""
-    known = flag in shape.names or (flag.startswith("--no-") and f"--{flag[5:]}" in shape.names)
-    looks_like_one = re.fullmatch(r"--?[A-Za-z][A-Za-z0-9_.-]{0,79}|-[A-Za-z]{1,4}", spelled)
-    if (known and len(spelled) <= 80) or (
-        looks_like_one and spelled.startswith("--") and not _LOOKS_SECRET.search(spelled)
-    ):
-        return spelled.split(".", 1)[0] if not known else spelled
-    return spelled if re.fullmatch(r"-[A-Za-z]{1,4}", spelled) else "(an unknown flag)"
+# --- the way back -------------------------------------------------------------------------------------------------------
+
+# Fields that are no flag of their own.
+_APART = frozenset({"engine", "version", "model", "environment", "unused_flags"})
 
 
-def _canonical(spelled: str, shape: _Shape) -> tuple[str, str]:
-    """The full name of a flag and the key after its dot, for instance ``-O.level`` -> (``--compilation-config``,
-    ``level``)."""
-    stem, _, dotted = spelled.partition(".")
-    if stem.startswith("--"):
-        stem = stem.replace("_", "-")
-    stem = shape.aliases.get(stem, stem)
-    if stem not in shape.known and stem.startswith("--"):
-        first = bisect_left(shape.names, stem)
-        candidates = [name for name in shape.names[first : first + 2] if name.startswith(stem)]
-        if len(candidates) == 1 and len(stem) > 2 and not stem.startswith("--no-"):
-            stem = candidates[0]
-        elif stem.removeprefix("-") in shape.aliases:  # --tp for -tp
-            stem = shape.aliases[stem.removeprefix("-")]
-        elif f"{stem}-size" in shape.known:  # SGLang's --tp for --tp-size, short of unique
-            stem = f"{stem}-size"
-    return stem, dotted
+def write_command(engine: str, fields: Mapping[str, Any]) -> str:
+    """The command line with these fields, variables in front.
+
+    fields: of an EngineConfig, those that are not at their default; ``version`` chooses the spelling and is not written. Fields that ``environment`` fills already
+    need no flag. The result has been read back. Raises ConfigError for what no command line says.
+    """
+    found = find(engine)
+    if found.launch is None:
+        raise ConfigError("engine", engine, "no command line is known for it")
+    variables = dict(fields.get("environment", {}))
+    set_by_variables: dict[str, Any] = {}
+    for name, value in variables.items():
+        if not re.fullmatch(_NAME, name):
+            raise ConfigError("engine.environment", name, "not the name of a variable", "omit it")
+        if name in found.variables and value:
+            set_by_variables |= read_fields(name, found.variables[name], value, f"engine.environment.{name}")
+    needed = {
+        name: value for name, value in fields.items() if name not in _APART and set_by_variables.get(name) != value
+    }
+    version = fields.get("version")
+    written = write_fields(engine, needed, None if version is None else parse_version(version))
+    for name, value in written.variables.items():
+        if variables.setdefault(name, value) != value:
+            raise conflict(f"engine.environment.{name}", variables[name], "the configuration", f"write {value!r}")
+    flag = () if found.launch.positional_model else (found.launch.model_flag,)
+    model = (*flag, fields["model"]) if fields.get("model") is not None else ()
+    switches = known_switches(found)
+    for unused in fields.get("unused_flags", ()):
+        if unused not in switches:
+            raise ConfigError("engine.unused_flags", unused, "its value was not kept", "give the command line itself")
+    words = [*found.launch.words, *model, *written.words, *fields.get("unused_flags", ())]
+    text = " ".join([*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(words)])
+    _check_reading(text, {**fields, "engine": engine, "environment": kept_variables(variables)}, written.silent)
+    return text
 
 
-def _values(
-    flag: str, inline: str | None, words: Sequence[str], position: int, shape: _Shape, *, negated: bool
-) -> tuple[list[str], int]:
-    """The values of a flag and the position after them. Raises ConfigError when one is missing."""
-    if negated:
-        return ["false"], position
-
-    def is_value(index: int) -> bool:
-        if index >= len(words):
-            return False
-        if not words[index].startswith("-") or _NUMBER.fullmatch(words[index]):
-            return True
-        # Keys and passwords may begin with a dash: the word behind their flag is not taken for another flag.
-        is_flag = words[index].startswith("--") or words[index].partition("=")[0] in shape.aliases
-        return bool(_SECRET.search(flag)) and flag not in shape.boolean and not is_flag
-
-    if flag in shape.boolean or (flag in shape.optional_value and re.match(r"--(?:enable|disable|multi)-", flag)):
-        if inline is not None:
-            return [inline], position
-        if is_value(position) and words[position].lower() in ("true", "false"):
-            return [words[position]], position + 1
-        return ["true"], position
-    values = [] if inline is None else [inline]
-    if flag in shape.several:
-        while is_value(position):
-            values.append(words[position])
-            position += 1
-    elif inline is None and is_value(position):
-        values, position = [words[position]], position + 1
-    if not values:
-        if flag in shape.known and flag not in shape.optional_value:
-            raise ConfigError(flag, MISSING, "the flag needs a value", "give it, or leave the flag out")
-        values = ["true"]
-    return values, position
-
-
-def _converted(name: str, reader: Callable[[Any], dict[str, Any]], value: Any) -> dict[str, Any]:
-    given = " ".join(value) if isinstance(value, list) else value
-    if isinstance(given, str) and re.search(r"\$[A-Za-z_{(]|`", given) and not given.lstrip().startswith("{"):
-        raise ConfigError(
-            name, given, "a shell variable or substitution that the command does not set", "put its value in its place"
-        )
+def _check_reading(text: str, fields: Mapping[str, Any], silent: frozenset[str]) -> None:
+    """Raises ConfigError when the command line is read as something else: for a model whose name looks like a flag, say."""
+    remedy = "give the words of the command itself"
     try:
-        return reader(value)
-    except ConfigError:
-        raise
-    except StartupModelError as expected:
-        raise ConfigError(name, given, f"it should be {expected}", "correct the command") from None
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value[:200].strip("'\"")
-
-
-def known_flags(engine: str) -> tuple[str, ...]:
-    """All flags of an engine's server, over the versions that were read."""
-    shape = _shape(engine)
-    return (*shape.names, *shape.aliases)
-
-
-@lru_cache(maxsize=4)
-def known_switches(engine: str) -> frozenset[str]:
-    """Flags without a value that the prediction does not use, and their negations."""
-    plain = _shape(engine).boolean - FLAGS[engine].keys()
-    return plain | {f"--no-{flag[2:]}" for flag in plain}
-
-
-@lru_cache(maxsize=4)
-def _shape(engine: str) -> _Shape:
-    """The flags of one engine, from the table that comes with the package."""
-    table = json.loads(files("startup_model").joinpath("data/flags.json").read_text(encoding="utf-8"))[engine]
-    several, boolean, optional = (frozenset(table[kind]) for kind in ("list", "boolean", "optional_value"))
-    names = sorted({*several, *boolean, *optional, *table["value"]})
-    return _Shape(table["aliases"], boolean, optional, several, tuple(names), frozenset(names))
+        found = read_command(text)
+    except ConfigError as error:
+        field = f"engine.{error.field}" if error.field in fields else error.field
+        raise ConfigError(field, error.value, f"no command line says it ({error.problem})", remedy) from None
+    for name in fields.keys() - silent - {"version"}:
+        if found.get(name) != fields[name]:
+            raise ConfigError(f"engine.{name}", fields[name], "no command line says it", remedy)

@@ -5,12 +5,14 @@ An engine is one folder beside this file (or one installed package with an entry
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from startup_model.errors import ConfigError
 from startup_model.versions import Version
 
 if TYPE_CHECKING:
@@ -67,6 +69,20 @@ class Resolved(NamedTuple):
     captures: CaptureCount = CaptureCount()
     estimate_captures: int = 0
     """Graphs that are captured once more to measure their memory."""
+    profiles_memory: bool = True
+    """A forward pass of the largest batch measures the activations, which are taken off the pool."""
+    takes_off_graphs: bool = False
+    """The memory of graphs is taken off before the pool is sized."""
+    buffer_bytes: float = 0.0
+    """Buffers of one rank that are allocated, and counted, with the weights."""
+    max_pool_bytes: float = math.inf
+    """What the engine gives to the pool at most where no flag says more."""
+    is_hybrid: bool = False
+    """Layers of different needs share one pool; before, windowed layers kept every token."""
+    group_size_ratio: float = 1.0
+    """Unequal kinds of layers are padded to the larger number when that is less than so many times the smaller."""
+    counts_by_request: bool = False
+    """Tokens of the pool are reported as concurrency x max_model_len instead of blocks x block size / groups."""
 
 
 class Order(NamedTuple):
@@ -138,6 +154,56 @@ class Deploy(NamedTuple):
     """Flag of a secret -> variable that the engine reads instead: it then appears in no list of processes and no log of arguments."""
 
 
+Reader = Callable[[Any], Any]
+Writer = Callable[[str, Any, Version], tuple[str, ...]]
+
+
+class Flag(NamedTuple):
+    """What a flag fills, and how. Readers and writers that engines share are in ``flags``."""
+
+    field: str | None
+    """Field of EngineConfig; None: ``read`` gives a dict of fields."""
+    read: Reader
+    """Its value (values, of a flag that takes several) -> that of the field, or a dict of fields. Raises StartupModelError that says what it must be."""
+    write: Writer | None = None
+    """(flag, value, version) -> words, none where the engine does it by itself; None: the flag is only read."""
+    versions: Span = Span()
+    has_keys: bool = False
+    """Its value is a JSON object whose keys may stand behind a dot, as in ``-O.level``."""
+
+
+class Variable(NamedTuple):
+    """What an environment variable fills, and how."""
+
+    field: str
+    read: Reader
+    values: Mapping[Any, str] = NOTHING
+    """Value of the field -> that of the variable; empty: the variable is only read."""
+    versions: Span = Span()
+    """Versions that need it: others do so by themselves."""
+
+
+class Launch(NamedTuple):
+    """How a server is started: to recognise a command, and to write one."""
+
+    words: tuple[str, ...]
+    """What starts it."""
+    model_flag: str
+    program: str
+    """Name of its program, Python package and distribution; names of its images begin with it."""
+    script: str
+    """Name of the file that starts its server."""
+    positional_model: bool = False
+    """Whether ``PROGRAM serve`` takes the model without its flag."""
+
+
+ONLY_LOGS = "its starts are only read from logs"
+
+
+def _only_logs(config: EngineConfig, model: ModelConfig, hardware: HardwareConfig, version: Version) -> Resolved:
+    raise ConfigError("engine", config.engine, ONLY_LOGS)
+
+
 class Engine(NamedTuple):
     """All that is known of one engine. Fields that a room does not need of an engine stay at their neutral default."""
 
@@ -149,10 +215,19 @@ class Engine(NamedTuple):
     """Version that is assumed where none is given; None: starts are read from its logs, but not predicted."""
     cores: Mapping[str, Span] = NOTHING
     """Cores that EngineConfig.generation may name -> the versions that have them. Empty: there is one, of the engine's name."""
-    resolve: Callable[[EngineConfig, ModelConfig, HardwareConfig, Version], Resolved] | None = None
-    """Every flag with a value: the one given, else what the version derives for this model on this node."""
+    resolve: Callable[[EngineConfig, ModelConfig, HardwareConfig, Version], Resolved] = _only_logs
+    """Every flag with a value: the one given, else what the version derives for this model on this node (``EngineConfig.with_defaults`` helps)."""
     order: Callable[[Resolved], Order] = lambda _: Order()
     """What differs from the order of the phases for such a start."""
+    launch: Launch | None = None
+    flags: Mapping[str, Flag] = NOTHING
+    """Flag -> what it fills. All other flags of a command are listed in EngineConfig.unused_flags."""
+    variables: Mapping[str, Variable] = NOTHING
+    """Environment variable -> what it fills."""
+    compose: Callable[[dict[str, Any], Version | None], list[str]] = lambda fields, version: []
+    """Words for fields that are written together; takes these out of the fields."""
+    arity: str | None = None
+    """Data file with all flags of the server, by how many values they take; None: those of ``flags``."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions a record of a run names."""
     deploy: Deploy | None = None

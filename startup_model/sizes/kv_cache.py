@@ -9,24 +9,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from startup_model.engines.config import EngineConfig, ResolvedEngine
+from startup_model.engines.config import EngineConfig
+from startup_model.engines.engine import Resolved
 from startup_model.models.config import ModelConfig
 from startup_model.models.layers import Attention, LatentAttention, Mixer, split
-from startup_model.versions import Version, at_version
-
-__all__ = ["KvPool", "kv_pool", "request_blocks", "token_bytes"]
 
 SPARSE_FP8_TOKEN_BYTES = 656.0
 """One token of DeepSeek's sparse attention in the fp8_ds_mla layout: 512 fp8 values, 4 scales, 64 values of 16 bits."""
-
-_GROUP_SIZE_RATIO: list[tuple[Version, float]] = [((0,), 1.0), ((0, 12), 1.25), ((0, 18), 1.5)]
-"""First version -> unequal kinds of layers are padded to the larger number when that is less than so many times the smaller."""
-
-_HYBRID_SINCE: Version = (0, 9, 1)
-"""First version with one pool for layers of different needs; before, windowed layers kept every token."""
-
-_PADDED_BLOCK = 16
-"""Attention blocks grow in steps of so many tokens until they are as large as a state-space layer's state."""
+_PADDED_BLOCK = (
+    16  # attention blocks grow in steps of so many tokens until they are as large as the state of a state-space layer
+)
 
 
 class KvPool(NamedTuple):
@@ -71,46 +63,39 @@ def token_bytes(mixer: Mixer | None, tp: int, dtype_bytes: float) -> float:
     return mixer.token_numbers(tp) * dtype_bytes
 
 
-def kv_pool(model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine) -> KvPool:
+def kv_pool(model: ModelConfig, engine: EngineConfig, resolved: Resolved) -> KvPool:
     """Block bytes, groups and blocks of a request.
 
     Layers of one need form one group: block bytes = sum over layers of block size x token bytes. Layers of several needs are cut into groups
     of equal size that share the same memory: block bytes = page x layers of a group, where the page is the largest of all layers and
     attention blocks are enlarged until a state fits into one.
     """
+    tp, kv_bytes, block_size = engine.tp, resolved.kv_cache_dtype_bytes, resolved.block_size
     layers = _needs(model, engine, resolved)
-    kv_bytes = resolved.kv_cache_dtype_bytes
-    counts_by_request = resolved.generation == "v1" and resolved.version >= (0, 20, 2)
     if not layers:
-        return KvPool(resolved.block_size, 0.0, 1, 0, counts_by_request)
-    states = max(
-        (mixer.state_numbers(engine.tp) * resolved.dtype_bytes for kinds in layers.values() for mixer in kinds),
-        default=0.0,
-    )
-    per_token = max(token_bytes(mixer, engine.tp, kv_bytes) for kinds in layers.values() for mixer in kinds)
-    block_size = resolved.block_size
+        return KvPool(block_size, 0.0, 1, 0, resolved.counts_by_request)
+    kinds = {mixer for counted in layers.values() for mixer in counted}
+    states = max(mixer.state_numbers(tp) * resolved.dtype_bytes for mixer in kinds)
+    per_token = max(token_bytes(mixer, tp, kv_bytes) for mixer in kinds)
     if states and per_token:
         block_size = max(block_size, _PADDED_BLOCK * -int(-states // (_PADDED_BLOCK * per_token)))
-    needs = {need: -(-sum(kinds.values()) // engine.pp) for need, kinds in layers.items()}
     if len(layers) == 1:
-        ((need, kinds),) = layers.items()
-        total = (
-            sum(count * max(token_bytes(m, engine.tp, kv_bytes) * block_size, 0.0) for m, count in kinds.items())
-            if per_token
-            else 0.0
-        )
-        total = total or sum(count * m.state_numbers(engine.tp) * resolved.dtype_bytes for m, count in kinds.items())
-        return KvPool(block_size, total / engine.pp, 1, request_blocks(need, block_size, resolved), counts_by_request)
-    page = max(per_token * block_size, states)
-    size, largest = min(needs.values()), max(needs.values())
-    if largest < at_version(_GROUP_SIZE_RATIO, resolved.version) * size:
+        ((need, counted),) = layers.items()
+        total = sum(count * token_bytes(mixer, tp, kv_bytes) * block_size for mixer, count in counted.items())
+        total = total or sum(count * mixer.state_numbers(tp) * resolved.dtype_bytes for mixer, count in counted.items())
+        blocks = request_blocks(need, block_size, resolved)
+        return KvPool(block_size, total / engine.pp, 1, blocks, resolved.counts_by_request)
+    numbers = {need: -(-counted.total() // engine.pp) for need, counted in layers.items()}
+    size, largest = min(numbers.values()), max(numbers.values())
+    if largest < resolved.group_size_ratio * size:
         size = largest
-    groups = {need: -(-count // size) for need, count in needs.items()}
+    groups = {need: -(-count // size) for need, count in numbers.items()}
     blocks = sum(number * request_blocks(need, block_size, resolved) for need, number in groups.items())
-    return KvPool(block_size, page * size, sum(groups.values()), blocks, counts_by_request)
+    page = max(per_token * block_size, states)
+    return KvPool(block_size, page * size, sum(groups.values()), blocks, resolved.counts_by_request)
 
 
-def request_blocks(need: _Need, block_size: int, resolved: ResolvedEngine) -> int:
+def request_blocks(need: _Need, block_size: int, resolved: Resolved) -> int:
     """Blocks that one layer holds for a request of max_model_len tokens.
 
     All tokens: ceil(length / block). A sliding window: ceil(min(window - 1 + batched tokens, length) / block) + 1. A chunk: ceil(min(chunk +
@@ -126,9 +111,8 @@ def request_blocks(need: _Need, block_size: int, resolved: ResolvedEngine) -> in
     return split(min(need.window - 1 + resolved.max_num_batched_tokens, length), block_size) + 1
 
 
-def _needs(model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine) -> Mapping[_Need, Counter[Mixer]]:
+def _needs(model: ModelConfig, engine: EngineConfig, resolved: Resolved) -> Mapping[_Need, Counter[Mixer]]:
     """Need -> mixers with their number of layers; mixers that cache nothing of their own are left out."""
-    hybrid = resolved.generation == "v1" and resolved.version >= _HYBRID_SINCE
     needs: dict[_Need, Counter[Mixer]] = {}
     for group in model.layers:
         for mixer in group.mixers:
@@ -136,6 +120,7 @@ def _needs(model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine) -
             if not state and mixer.token_numbers(engine.tp) == 0:
                 continue
             chunked = isinstance(mixer, Attention) and mixer.chunked
-            need = _Need(state, mixer.window if hybrid and not state else None, chunked and hybrid)
+            window = mixer.window if resolved.is_hybrid and not state else None
+            need = _Need(state, window, chunked and resolved.is_hybrid)
             needs.setdefault(need, Counter())[mixer] += group.count
     return needs

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from startup_model.engines.config import EngineConfig, ResolvedEngine
+from startup_model.engines.config import EngineConfig
+from startup_model.engines.engine import Resolved
 from startup_model.errors import ConfigError
 from startup_model.hardware import HardwareConfig
 from startup_model.models.config import ModelConfig
@@ -13,8 +14,6 @@ from startup_model.models.layers import split
 from startup_model.sizes.kv_cache import KvPool, kv_pool
 from startup_model.sizes.weights import WeightSizes, weight_sizes
 from startup_model.units import GIB, format_bytes
-
-__all__ = ["MemoryBudget", "MemoryTerms", "Remedy", "find_remedies", "longest_request", "memory_budget"]
 
 MemoryStatus = Literal["ok", "kv_cache_too_small", "weights_do_not_fit"]
 
@@ -37,14 +36,6 @@ class MemoryTerms(NamedTuple):
 
 
 DEFAULT_TERMS = MemoryTerms()
-
-_MIB = 2.0**20
-ALL_REDUCE_BUFFERS: Mapping[str, Mapping[int, float]] = {
-    "9.0": {2: 64 * _MIB, 4: 32 * _MIB, 6: 64 * _MIB, 8: 64 * _MIB},
-    "10.0": {2: 8 * _MIB, 4: 32 * _MIB, 6: 128 * _MIB, 8: 128 * _MIB},
-}
-"""Compute capability -> tensor-parallel ranks -> symmetric-memory buffer of one rank, on by default from vLLM 0.11.0
-(distributed/device_communicators/all_reduce_utils.py). The engine counts it with the weights: Qwen3-32B TP2 30.59 GiB."""
 
 
 class Remedy(NamedTuple):
@@ -105,7 +96,7 @@ def memory_budget(
     model: ModelConfig,
     hardware: HardwareConfig,
     engine: EngineConfig,
-    resolved: ResolvedEngine,
+    resolved: Resolved,
     weights: WeightSizes,
     terms: MemoryTerms = DEFAULT_TERMS,
 ) -> MemoryBudget:
@@ -118,14 +109,9 @@ def memory_budget(
     budget = hardware.gpu_memory * resolved.gpu_memory_utilization
     activations = activation_peak(model, engine, resolved, terms)
     non_torch = terms.non_torch_bytes + (terms.collective_bytes if engine.tp * engine.pp > 1 else 0.0)
-    graphs = graph_memory(resolved, terms) if resolved.generation == "v1" and resolved.version >= (0, 20) else 0.0
-    buffers = 0.0
-    if resolved.generation == "v1" and resolved.version >= (0, 11):
-        buffers = ALL_REDUCE_BUFFERS.get(hardware.compute_capability or "", {}).get(engine.tp, 0.0)
-    as_loaded = weights.resident_bytes + buffers
-    available = budget - as_loaded - activations - non_torch - graphs
-    if hardware.is_cpu_only and resolved.version < (0, 20):
-        available = min(available, 4.0 * GIB)  # VLLM_CPU_KVCACHE_SPACE
+    graphs = graph_memory(resolved, terms) if resolved.takes_off_graphs else 0.0
+    as_loaded = weights.resident_bytes + resolved.buffer_bytes
+    available = min(budget - as_loaded - activations - non_torch - graphs, resolved.max_pool_bytes)
     if engine.kv_cache_memory_bytes is not None:
         available = engine.kv_cache_memory_bytes
     pool = kv_pool(model, engine, resolved)
@@ -157,14 +143,14 @@ def memory_budget(
 
 
 def activation_peak(
-    model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine, terms: MemoryTerms = DEFAULT_TERMS
+    model: ModelConfig, engine: EngineConfig, resolved: Resolved, terms: MemoryTerms = DEFAULT_TERMS
 ) -> float:
     """Bytes at the peak of the profile run: the larger of the sampler's logits and the widest layer of the forward pass.
 
     logits = bytes_per_logit x max_num_seqs x vocabulary; forward = batched tokens x type x (hidden_tensors x hidden size + 2 x width / tp). SGLang
     runs no profile: its reserve is what mem_fraction_static leaves.
     """
-    if resolved.generation == "sglang":
+    if not resolved.profiles_memory:
         return 0.0
     logits = terms.bytes_per_logit * min(resolved.max_num_seqs, resolved.max_num_batched_tokens) * model.vocab_size
     moe = model.moe
@@ -173,7 +159,7 @@ def activation_peak(
     return max(logits, resolved.max_num_batched_tokens * resolved.dtype_bytes * values)
 
 
-def graph_memory(resolved: ResolvedEngine, terms: MemoryTerms = DEFAULT_TERMS) -> float:
+def graph_memory(resolved: Resolved, terms: MemoryTerms = DEFAULT_TERMS) -> float:
     """Bytes of captured graphs: first_graph_bytes, which the modes share, + sum over modes of (n - 1) x bytes_per_graph.
 
     vLLM's estimate (v1/worker/gpu_worker.py, 0.18 on): the largest first capture, and (n - 1) x max(second, 1 MiB) for each mode.
@@ -238,7 +224,7 @@ def find_remedies(
     return tuple(sorted(remedies, key=lambda remedy: (remedy.status != "ok", -remedy.frees_bytes)))
 
 
-def longest_request(model: ModelConfig, engine: EngineConfig, resolved: ResolvedEngine, budget: MemoryBudget) -> int:
+def longest_request(model: ModelConfig, engine: EngineConfig, resolved: Resolved, budget: MemoryBudget) -> int:
     """Tokens of the longest request that the pool holds, in whole blocks; 0 when it holds none."""
     low, high = 0, resolved.max_model_len // budget.block_size
     while low < high:
@@ -249,7 +235,7 @@ def longest_request(model: ModelConfig, engine: EngineConfig, resolved: Resolved
 
 
 def _candidates(
-    model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, now: MemoryBudget, resolved: ResolvedEngine
+    model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, now: MemoryBudget, resolved: Resolved
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Changes worth trying, with the words for them."""
     heads = model.num_attention_heads

@@ -11,8 +11,6 @@ from startup_model.hardware import HardwareConfig
 from startup_model.models.config import DTYPES, ModelConfig, Quantization
 from startup_model.models.layers import split
 
-__all__ = ["WeightSizes", "packed_bits", "weight_sizes"]
-
 PACKED_KINDS = frozenset({"attention", "state_space", "mlp", "experts", "shared_experts"})
 """Kinds of parameters that quantisation packs; embeddings, head, norms, router and vision tower keep their type."""
 

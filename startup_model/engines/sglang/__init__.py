@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
-from startup_model.engines.engine import Engine, Order
-from startup_model.engines.sglang.deploy import DEPLOY
+from collections.abc import Mapping
+from typing import Any
 
+from startup_model.engines import flags
+from startup_model.engines.engine import Engine, Flag, Launch, Order
+from startup_model.engines.sglang.defaults import resolve
+from startup_model.engines.sglang.deploy import DEPLOY
+from startup_model.versions import Version
+
+_WITH = flags.with_value
+# Read from SGLang 0.4.6 to 0.5.23: srt/server_args.py.
+_FLAGS: Mapping[str, Flag] = {
+    "--model-path": Flag("model", flags.model),
+    "--tp-size": Flag("tp", flags.integer, _WITH),
+    "--pp-size": Flag("pp", flags.integer, _WITH),
+    "--dp-size": Flag("dp", flags.integer, _WITH),
+    "--ep-size": Flag("expert_parallel", lambda value: flags.integer(value) > 1),
+    "--dtype": Flag("dtype", flags.text, _WITH),
+    "--quantization": Flag("quantization", flags.text, _WITH),
+    "--kv-cache-dtype": Flag("kv_cache_dtype", flags.text, _WITH),
+    "--load-format": Flag("load_format", flags.text, _WITH),
+    "--mem-fraction-static": Flag("gpu_memory_utilization", flags.number, _WITH),
+    "--context-length": Flag("max_model_len", flags.human_integer, _WITH),
+    "--chunked-prefill-size": Flag("max_num_batched_tokens", flags.positive, _WITH),
+    "--max-running-requests": Flag("max_num_seqs", flags.integer, _WITH),
+    "--page-size": Flag("block_size", flags.integer, _WITH),
+    "--disable-cuda-graph": Flag("enforce_eager", flags.switch, flags.when(True)),
+    "--cuda-graph-max-bs": Flag("max_capture_size", flags.integer, _WITH),
+    "--cuda-graph-bs": Flag("capture_sizes", flags.sizes, _WITH),
+    "--enable-torch-compile": Flag("torch_compile", flags.switch, flags.when(True)),
+    "--disable-radix-cache": Flag("prefix_caching", flags.inverted, flags.when(False)),
+}
 # There is no profile run; the main process builds the tokenizer while the scheduler processes load the model.
 _ORDER = Order(
     left_out=frozenset({"memory_profiling"}),
@@ -12,4 +41,25 @@ _ORDER = Order(
     after={"model_init": ("worker_spawn",), "api_ready": ("tokenizer_load", "graph_capture")},
 )
 
-ENGINE = Engine(name="sglang", package=__name__, default_version="0.5.4", order=lambda resolved: _ORDER, deploy=DEPLOY)
+
+def _compose(fields: dict[str, Any], version: Version | None) -> list[str]:
+    """Experts are spread over the ranks of tensor parallelism."""
+    if fields.get("expert_parallel") is True and (ranks := fields.get("tp", 1)) > 1:
+        del fields["expert_parallel"]
+        return ["--ep-size", str(ranks)]
+    return []
+
+
+ENGINE = Engine(
+    name="sglang",
+    package=__name__,
+    default_version="0.5.4",
+    resolve=resolve,
+    order=lambda resolved: _ORDER,
+    launch=Launch(("python", "-m", "sglang.launch_server"), "--model-path", "sglang", "launch_server.py"),
+    flags=_FLAGS,
+    variables=flags.TORCH_VARIABLES,
+    compose=_compose,
+    arity="arity.json",
+    deploy=DEPLOY,
+)

@@ -1,21 +1,29 @@
 """vLLM."""
 
-from __future__ import annotations
-
-from startup_model.engines.engine import Engine, Order, Resolved, Span
+from startup_model.engines.engine import Engine, Launch, Order, Resolved
+from startup_model.engines.vllm.defaults import CORES, resolve
 from startup_model.engines.vllm.deploy import DEPLOY
+from startup_model.engines.vllm.flags import FLAGS, VARIABLES, compose
+
+# The V0 core builds the tokenizer before it starts its workers.
+_V0, _V1 = Order(moved={"tokenizer_load": "framework_bootstrap"}), Order()
 
 
 def _order(resolved: Resolved) -> Order:
-    """The V0 core builds the tokenizer before it starts its workers."""
-    return Order(moved={"tokenizer_load": "framework_bootstrap"}) if resolved.generation == "v0" else Order()
+    return _V0 if resolved.generation == "v0" else _V1
 
 
 ENGINE = Engine(
     name="vllm",
     package=__name__,
     default_version="0.10.1.1",  # that of the reference profiles
-    cores={"v0": Span(before=(0, 10, 100)), "v1": Span(since=(0, 6))},
+    cores=CORES,
+    resolve=resolve,
     order=_order,
     deploy=DEPLOY,
+    launch=Launch(("vllm", "serve"), "--model", "vllm", "api_server.py", positional_model=True),
+    flags=FLAGS,
+    variables=VARIABLES,
+    compose=compose,
+    arity="arity.json",
 )
