@@ -318,7 +318,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     base=st.sampled_from([{}, LLAMA, MIXTRAL]),
     model_type=TYPES,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from unittest.mock import patch
 
+import command
 import pytest
 
 from calibration.runs.published import published_runs
@@ -21,16 +21,10 @@ TABLE = str(files("calibration").joinpath("data/published_runs.csv"))
 
 
 def run(arguments: Sequence[str], code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "startup_model", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"COLUMNS": "120"},
-    )
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
+    with patch.dict(os.environ, {"COLUMNS": "120"}):
+        done = command.run(*arguments)
+    assert done.status == code, done.err
+    return done.err if code else done.out
 
 
 def test_one_run_gives_a_profile_that_predicts(tmp_path: Path) -> None:
