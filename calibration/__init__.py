@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from calibration.logs.parser import StartupLogParser, parse_log, parse_starts
     from calibration.logs.startup import ParsedStartup
     from calibration.measure.difference import IsolatedPhases, isolated_phases
-    from calibration.measure.plan import Plan
     from calibration.measure.run import StepNews, profile_server
-    from calibration.measure.starts import Limits, ServerError
+    from calibration.measure.schedule import Plan
+    from calibration.measure.start import Limits, ServerError
     from calibration.probe.probe import probe_host
     from calibration.probe.results import ProbeReport
     from calibration.runs.read import read_runs
@@ -67,11 +67,11 @@ _HOMES = {
     "probe_host": "probe.probe",
     "IsolatedPhases": "measure.difference",
     "isolated_phases": "measure.difference",
-    "Plan": "measure.plan",
+    "Plan": "measure.schedule",
     "profile_server": "measure.run",
     "StepNews": "measure.run",
-    "Limits": "measure.starts",
-    "ServerError": "measure.starts",
+    "Limits": "measure.start",
+    "ServerError": "measure.start",
 }
 """Public name -> module that defines it."""
 

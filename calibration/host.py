@@ -1,4 +1,4 @@
-"""What host this is: processor, memory, accelerators, kernel, file systems; as facts, as a HardwareConfig, as a fingerprint.
+"""What host this is: processor, memory, accelerators, kernel, file systems; and what its page cache holds of a checkpoint.
 
 Read from the kernel's own files and from ``nvidia-smi``; nothing is measured here (see ``probe``). Limits of a container count: its cores and its
 memory are those that a server in it can use.
@@ -7,39 +7,55 @@ memory are those that a server in it can use.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import math
+import mmap
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from startup_model.errors import ConfigError, UnknownNameError, one_line
+from startup_model.errors import ConfigError, InputFileError, StartupModelError, UnknownNameError, one_line
 from startup_model.hardware import Cpu, HardwareConfig
 
-__all__ = [
-    "FileSystem",
-    "Gpu",
-    "HostFacts",
-    "describe_host",
-    "facts_in_words",
-    "file_system_of",
-    "fingerprint",
-    "host_facts",
-]
-
 _QUERY_S = 20.0
-_LONGEST_NAME = 100
-_LONGEST_FILE = 2**22
+_MAX_NAME = 100
+_MAX_FILE = 2**22
 _NETWORK_FILE_SYSTEMS = frozenset(
-    ["nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "glusterfs", "gpfs", "beegfs", "afs", "9p", "wekafs", "efs", "fsx"]
-)  # fmt: skip
-_OBJECT_STORES = ("s3fs", "gcsfuse", "goofys", "blobfuse", "mountpoint-s3", "juicefs", "rclone", "geesefs")
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "lustre",
+        "ceph",
+        "glusterfs",
+        "gpfs",
+        "beegfs",
+        "afs",
+        "9p",
+        "wekafs",
+        "efs",
+        "fsx",
+    ]
+)
+_OBJECT_STORES = frozenset(["s3fs", "gcsfuse", "goofys", "blobfuse", "mountpoint-s3", "juicefs", "rclone", "geesefs"])
+_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz")
+_CHUNK = 2**23
+_MAX_FILES = 10_000
+_STEP = 2**30  # bytes of a file that are mapped at a time
+
+Part = tuple[Path, int, int]
+"""A piece of a file: its path, where the piece begins [B], its length [B]."""
 
 
 class Gpu(NamedTuple):
@@ -82,7 +98,7 @@ class HostFacts(NamedTuple):
     kernel: str
     """Name and release of the operating system's kernel."""
     python: str
-    """Version of the Python that this is read by; a server may run in another one (see ``profiling.versions``)."""
+    """Version of the Python that this is read by; a server may run in another one (see ``server_versions``)."""
 
 
 def host_facts() -> HostFacts:
@@ -91,8 +107,8 @@ def host_facts() -> HostFacts:
         cpu=_cpu_name(),
         cores=_cores(),
         memory_bytes=_memory(),
-        gpus=_nvidia(),
-        kernel=one_line(f"{platform.system()} {platform.release()}", _LONGEST_NAME),
+        gpus=accelerators(),
+        kernel=one_line(f"{platform.system()} {platform.release()}", _MAX_NAME),
         python=platform.python_version(),
     )
 
@@ -111,9 +127,8 @@ def describe_host(facts: HostFacts) -> HardwareConfig:
     """
     cpu = Cpu(model=facts.cpu, cores=facts.cores)
     if not facts.gpus:
-        return HardwareConfig.preset(
-            "cpu", name="host", gpu_memory=facts.memory_bytes, host_memory=facts.memory_bytes, cpu=cpu, source="this host, preset cpu"
-        )  # fmt: skip
+        memory = {"gpu_memory": facts.memory_bytes, "host_memory": facts.memory_bytes}
+        return HardwareConfig.preset("cpu", name="host", cpu=cpu, source="this host, preset cpu", **memory)
     if len(facts.gpus) > 1:
         kinds = ", ".join(gpu.name for gpu in facts.gpus)
         raise ConfigError("hardware", kinds, "accelerators of several kinds", "give the node (hardware=, --hardware)")
@@ -124,127 +139,8 @@ def describe_host(facts: HostFacts) -> HardwareConfig:
     try:
         return HardwareConfig.preset(gpu.name, **changes)
     except UnknownNameError:
-        raise ConfigError(
-            "hardware", gpu.name, "no preset has this accelerator", "give the node with its numbers (hardware=, --hardware node.json)"
-        ) from None  # fmt: skip
-
-
-# --- processor and memory -----------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def _cpu_name() -> str:
-    for line in (_read("/proc/cpuinfo") or "").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("model name", "Processor", "cpu model") and value.strip():
-            return _plain_name(value)
-    if sys.platform == "darwin":
-        text = _output("sysctl", "-n", "machdep.cpu.brand_string")
-        if text:
-            return _plain_name(text)
-    return _plain_name(platform.processor() or platform.machine() or "unknown")
-
-
-def _plain_name(text: str) -> str:
-    """A processor without trade marks and the words that say nothing: ``AMD EPYC 9354``, ``Intel Xeon Platinum 8481C``."""
-    for mark in ("(R)", "(TM)", "(r)", "(tm)", "CPU", "Processor"):
-        text = text.replace(mark, " ")
-    words = [word for word in text.split("@")[0].split() if not word.endswith(("-Core", "-core"))]
-    return one_line(" ".join(words), _LONGEST_NAME) or "unknown"
-
-
-def _cores() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    words = (_read("/sys/fs/cgroup/cpu.max") or "max").split()
-    if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
-        cores = min(cores, max(1, math.ceil(int(words[0]) / int(words[1]))))
-    return max(1, cores)
-
-
-def _memory() -> float:
-    found = []
-    with contextlib.suppress(ValueError, OSError, AttributeError):
-        found.append(float(os.sysconf("SC_PAGE_SIZE")) * float(os.sysconf("SC_PHYS_PAGES")))
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        text = (_read(path) or "").strip()
-        if text.isdigit() and int(text) > 0:
-            found.append(float(text))
-    return min(found, default=2.0**30)
-
-
-def _read(path: str) -> str | None:
-    """A file of the kernel; None where it has none."""
-    try:
-        with Path(path).open(encoding="utf-8", errors="replace") as file:
-            return file.read(_LONGEST_FILE)
-    except OSError:
-        return None
-
-
-# --- accelerators -------------------------------------------------------------------------------------------------------
-
-
-def _nvidia() -> tuple[Gpu, ...]:
-    """Accelerators that nvidia-smi lists, equal ones together."""
-    text = _output(
-        "nvidia-smi", "--query-gpu=name,memory.total,compute_cap,driver_version", "--format=csv,noheader,nounits"
-    )
-    counts: dict[tuple[str, float, str | None, str], int] = {}
-    for line in text.splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) == 4 and fields[1].replace(".", "", 1).isdigit():
-            capability = fields[2] if fields[2].replace(".", "", 1).isdigit() else None
-            key = (one_line(fields[0], _LONGEST_NAME), float(fields[1]) * 2**20, capability, one_line(fields[3], 40))
-            counts[key] = counts.get(key, 0) + 1
-    return tuple(
-        Gpu(name, count, memory, capability, driver) for (name, memory, capability, driver), count in counts.items()
-    )
-
-
-def _output(*words: str) -> str:
-    """What a program prints; empty when it is not there, fails or hangs."""
-    program = shutil.which(words[0])
-    if program is None:
-        return ""
-    try:
-        done = subprocess.run(  # noqa: S603  fixed words
-            [program, *words[1:]], capture_output=True, timeout=_QUERY_S, check=False, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.decode("utf-8", "replace")[: 2**16] if done.returncode == 0 else ""
-
-
-# --- storage ------------------------------------------------------------------------------------------------------------
-
-
-def file_system_of(path: Path) -> FileSystem:
-    """The file system that ``path`` lies on; unknown where the kernel does not list mounts."""
-    try:
-        target = str(path.resolve())
-    except OSError:
-        target = str(path)
-    best, found = "", FileSystem("unknown", "", "local_nvme")
-    for mount, kind, device in _mounts():
-        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, found = mount, FileSystem(kind, device, _tier(kind, device))
-    return found
-
-
-def _mounts() -> Iterator[tuple[str, str, str]]:
-    for line in (_read("/proc/self/mountinfo") or "").splitlines():
-        left, _, right = line.partition(" - ")
-        fields, kinds = left.split(), right.split()
-        if len(fields) >= 5 and len(kinds) >= 2:
-            yield fields[4].replace("\\040", " "), kinds[0], kinds[1]
-
-
-def _tier(kind: str, device: str) -> str:
-    name = kind.removeprefix("fuse.").lower()
-    if name in _OBJECT_STORES or device.split(":", maxsplit=1)[0] in _OBJECT_STORES:
-        return "object_store"
-    return "network_disk" if name in _NETWORK_FILE_SYSTEMS else "local_nvme"
+        remedy = "give the node with its numbers (hardware=, --hardware node.json)"
+        raise ConfigError("hardware", gpu.name, "no preset has this accelerator", remedy) from None
 
 
 def facts_in_words(facts: HostFacts, folder: Path | None = None) -> dict[str, str]:
@@ -257,6 +153,235 @@ def facts_in_words(facts: HostFacts, folder: Path | None = None) -> dict[str, st
         "profiled_by": f"Python {facts.python}",
         "gpus": ", ".join(f"{gpu.number} x {gpu.name}, driver {gpu.driver}" for gpu in facts.gpus) or "none",
     }
-    if folder is not None:
-        words["file_system"] = file_system_of(folder).kind
-    return words
+    return words if folder is None else {**words, "file_system": file_system_of(folder).kind}
+
+
+# --- processor, memory, accelerators ---
+
+
+@lru_cache(maxsize=1)
+def _cpu_name() -> str:
+    for line in _read("/proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Processor", "cpu model") and value.strip():
+            return _plain_name(value)
+    text = _output("sysctl", "-n", "machdep.cpu.brand_string") if sys.platform == "darwin" else ""
+    return _plain_name(text or platform.processor() or platform.machine() or "unknown")
+
+
+def _plain_name(text: str) -> str:
+    """A processor without trade marks and the words that say nothing: ``AMD EPYC 9354``, ``Intel Xeon Platinum 8481C``."""
+    for mark in ("(R)", "(TM)", "(r)", "(tm)", "CPU", "Processor"):
+        text = text.replace(mark, " ")
+    words = [word for word in text.split("@")[0].split() if not word.endswith(("-Core", "-core"))]
+    return one_line(" ".join(words), _MAX_NAME) or "unknown"
+
+
+def _cores() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    words = _read("/sys/fs/cgroup/cpu.max").split()
+    if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
+        cores = min(cores, math.ceil(int(words[0]) / int(words[1])))
+    return max(1, cores)
+
+
+def _memory() -> float:
+    found = []
+    with contextlib.suppress(ValueError, OSError, AttributeError):
+        found.append(float(os.sysconf("SC_PAGE_SIZE")) * float(os.sysconf("SC_PHYS_PAGES")))
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        text = _read(path).strip()
+        if text.isdigit() and int(text) > 0:
+            found.append(float(text))
+    return min(found, default=2.0**30)
+
+
+def accelerators(timeout_s: float = _QUERY_S) -> tuple[Gpu, ...]:
+    """Accelerators that ``nvidia-smi`` lists, equal ones together; none where it is not there, fails or takes longer than ``timeout_s``."""
+    query = "--query-gpu=name,memory.total,compute_cap,driver_version"
+    text = _output("nvidia-smi", query, "--format=csv,noheader,nounits", timeout_s=timeout_s)
+    found: Counter[tuple[str, float, str | None, str]] = Counter()
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) == 4 and fields[1].replace(".", "", 1).isdigit():
+            capability = fields[2] if fields[2].replace(".", "", 1).isdigit() else None
+            name, driver = one_line(fields[0], _MAX_NAME), one_line(fields[3], 40)
+            found[name, float(fields[1]) * 2**20, capability, driver] += 1
+    return tuple(Gpu(name, count, *others) for (name, *others), count in found.items())  # type: ignore[arg-type]
+
+
+def _read(path: str) -> str:
+    """A file of the kernel; empty where it has none."""
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            return file.read(_MAX_FILE)
+    except OSError:
+        return ""
+
+
+def _output(*words: str, timeout_s: float = _QUERY_S) -> str:
+    """What a program prints; empty when it is not there, fails or hangs."""
+    program = shutil.which(words[0])
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(  # noqa: S603  fixed words
+            [program, *words[1:]], capture_output=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode("utf-8", "replace")[: 2**16] if done.returncode == 0 else ""
+
+
+# --- file systems ---
+
+
+def file_system_of(path: Path) -> FileSystem:
+    """The file system that ``path`` lies on; unknown where the kernel does not list mounts."""
+    try:
+        target = str(path.resolve())
+    except OSError:
+        target = str(path)
+    best, found = "", FileSystem("unknown", "", "local_nvme")
+    for line in _read("/proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kinds = left.split(), right.split()
+        if len(fields) < 5 or len(kinds) < 2:
+            continue
+        mount, (kind, device) = fields[4].replace("\\040", " "), kinds[:2]
+        if (target == mount or target.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+            best, found = mount, FileSystem(kind, device, _tier(kind, device))
+    return found
+
+
+def _tier(kind: str, device: str) -> str:
+    name = kind.removeprefix("fuse.").lower()
+    if {name, device.split(":", maxsplit=1)[0]} & _OBJECT_STORES:
+        return "object_store"
+    return "network_disk" if name in _NETWORK_FILE_SYSTEMS else "local_nvme"
+
+
+# --- the page cache and the files of a checkpoint ---
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Files of a checkpoint: all weights in its folder, safetensors alone where there are any, as engines load them.
+
+    Raises InputFileError when the folder is not there, or holds none.
+    """
+    try:
+        files = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())[:_MAX_FILES]
+    except OSError as error:
+        raise InputFileError(f"{folder}: {error.strerror or error}; give the folder of a checkpoint") from None
+    if not files:
+        raise InputFileError(f"{folder}: no weights in it; give the folder of a checkpoint")
+    return [path for path in files if path.suffix == ".safetensors"] or files
+
+
+def read_into_cache(files: Iterable[Path], tell: Callable[[int], object] = lambda done: None) -> int:
+    """Read every file to its end, so that the page cache holds what it can; returns the bytes read [B]. ``tell`` hears how many, once in a GiB.
+
+    Files larger than the free memory push each other out: see ``resident_fraction``. Raises InputFileError for a file that is not there or cannot be read.
+    """
+    total = 0
+    buffer = bytearray(_CHUNK)
+    for path in files:
+        with _opened(path) as descriptor:
+            while count := os.readv(descriptor, [buffer]):
+                if total // _STEP != (total + count) // _STEP:
+                    tell(total + count)
+                total += count
+    return total
+
+
+def evict(files: Iterable[Path | Part]) -> None:
+    """Take files, or pieces of them, out of the page cache (``posix_fadvise`` DONTNEED), what was written to them on disk first.
+
+    It needs no privilege beyond reading them. It is advice: pages that another process maps or reads at the moment stay, and nothing says so; see ``resident_fraction``.
+    Raises StartupModelError on a platform without ``posix_fadvise``, InputFileError for a file that is not there or cannot be read.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        raise StartupModelError(
+            "this platform cannot take files out of the page cache: choose page_cache='hot' or 'as_is'"
+        )
+    for path, begin, length in map(_part, files):
+        with _opened(path) as descriptor:
+            with contextlib.suppress(OSError):
+                os.fdatasync(descriptor)  # dirty pages would stay
+            os.posix_fadvise(descriptor, begin, length or 0, os.POSIX_FADV_DONTNEED)
+
+
+def drop_all_caches() -> None:
+    """Empty the page cache of the whole host. Raises StartupModelError without the privilege."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")
+    except OSError as error:
+        raise StartupModelError(
+            f"drop_caches: {error.strerror or error}: root is needed; leave it out, the checkpoint's own files are evicted without it"
+        ) from None
+
+
+def may_be_seen(path: Path) -> bool:
+    """Whether the kernel tells this process which pages of a file are in memory: it owns the file, or may write it.
+
+    For other files Linux (since 5.2) says that all of them are, so that nobody can watch what others read. False for a file that is not there.
+    """
+    try:
+        owner = path.stat().st_uid
+    except OSError:
+        return False
+    return owner == os.geteuid() or os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def resident_fraction(files: Iterable[Path | Part]) -> float | None:
+    """Share [1] of the pages of some files, or pieces of them, that the page cache holds (``mincore``): 0 none, 1 all.
+
+    None where nothing says so: a platform without ``mincore``, a file that this process neither owns nor may write (see ``may_be_seen``), or files without a byte.
+    Raises InputFileError for a file that is not there or cannot be read.
+    """
+    import numpy as np
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "mincore"):
+        return None
+    page = mmap.PAGESIZE
+    held = total = 0
+    for path, begin, piece in map(_part, files):
+        with _opened(path) as descriptor:
+            if not may_be_seen(path):
+                return None
+            size = os.fstat(descriptor).st_size
+            end = size if piece is None else min(size, begin + piece)
+            for offset in range(begin // page * page, end, _STEP):
+                length = min(_STEP, end - offset)
+                present = (ctypes.c_ubyte * -(-length // page))()
+                # A private writable mapping is never written to: only such a one gives ctypes its address.
+                rights = mmap.PROT_READ | mmap.PROT_WRITE
+                with mmap.mmap(descriptor, length, flags=mmap.MAP_PRIVATE, prot=rights, offset=offset) as mapped:
+                    view = ctypes.c_char.from_buffer(mapped)
+                    failed = library.mincore(ctypes.c_void_p(ctypes.addressof(view)), ctypes.c_size_t(length), present)
+                    del view
+                if failed:
+                    return None
+                held += int(np.count_nonzero(np.frombuffer(present, dtype=np.uint8) & 1))
+                total += len(present)
+    return held / total if total else None
+
+
+def _part(entry: Path | Part) -> tuple[Path, int, int | None]:
+    """Path, begin and length [B]; None: to the end of the file."""
+    return (entry[0], entry[1], entry[2]) if isinstance(entry, tuple) else (entry, 0, None)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = -1
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        yield descriptor
+    except OSError as error:
+        raise InputFileError(f"{path}: {error.strerror or error}; is the checkpoint still there?") from None
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -5,7 +5,7 @@
 
 FAKE_ENGINE says how it behaves: ok (default), exit, silent, unhealthy, no_health, stubborn (ignores SIGTERM), no_completions, oom; quiet_compile (its log does not
 tell whether it compiled), never_ready (its log does not say ready), crash (ends on the first request), drip (its answer comes byte by byte), nested (its list of
-models is nested beyond reason), flood (prints 40 MB before it is ready), elsewhere (it listens on another port than its own). FAKE_PIDS: a file that gets the process ids of all its processes. FAKE_CACHE: a folder; what was
+models is nested beyond reason), flood (prints 4 MB before it is ready), elsewhere (it listens on another port than its own). FAKE_PIDS: a file that gets the process ids of all its processes. FAKE_CACHE: a folder; what was
 compiled into it is loaded the next time. FAKE_STARTS: a file that gets a line for each start. With --api-key, requests need that key.
 
 As SGLang's older releases, it answers /health while it still warms up; the line that says ready comes later.
@@ -17,22 +17,11 @@ import http.server
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
-WORKER = "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-DAEMON = (
-    "import os, time\n"
-    "if os.fork(): os._exit(0)\n"
-    "os.setsid()\n"
-    "if os.fork(): os._exit(0)\n"
-    "print('daemon', os.getpid(), flush=True)\n"
-    "os.close(1); os.close(2)\n"
-    "time.sleep(600)\n"
-)
 WARM_UP_S = 0.4
 behaviour = os.environ.get("FAKE_ENGINE", "ok")
 is_sglang = "sglang.launch_server" in sys.argv
@@ -89,10 +78,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def start_workers() -> None:
-    """A worker in a session of its own and a daemon: what has to be gone when the server is."""
-    worker = subprocess.Popen([sys.executable, "-c", WORKER], start_new_session=True)
-    daemon = subprocess.run([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True, check=True)
-    pids = [os.getpid(), worker.pid, int(daemon.stdout.split()[1])]
+    """A worker in a session of its own, which ignores SIGTERM, and a daemon: what has to be gone when the server is."""
+    worker = os.fork()
+    if worker == 0:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+        os._exit(0)
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if daemon := os.fork():
+            os.write(writing, str(daemon).encode())
+            os._exit(0)
+        os.closerange(0, 3)
+        os.closerange(reading, writing + 1)
+        time.sleep(600)
+        os._exit(0)
+    os.wait()
+    pids = [os.getpid(), worker, int(os.read(reading, 20))]
     if "FAKE_PIDS" in os.environ:
         Path(os.environ["FAKE_PIDS"]).write_text(json.dumps(pids))
 
@@ -117,10 +121,11 @@ def start_vllm() -> int:
     time.sleep(0.05)
     say("Loading weights took 0.04 seconds")
     say("Model loading took 0.5 GiB and 0.05 seconds")
+    began = time.monotonic()
     if not eager:
         compile_graphs()
     if behaviour == "flood":
-        for _ in range(400):
+        for _ in range(40):
             sys.stdout.write("x" * 99_999 + "\n")
     if behaviour == "secret":
         say(f"Started with key {value('--api-key')} in use, and {os.environ['VLLM_S3_CRED']}")
@@ -129,7 +134,8 @@ def start_vllm() -> int:
         return 1
     say("Available KV cache memory: 1.00 GiB")
     say("GPU KV cache size: 1,024 tokens")
-    say("init engine (profile, create kv cache, warmup model) took 0.10 seconds")
+    took = time.monotonic() - began
+    say(f"init engine (profile, create kv cache, warmup model) took {took:.2f} seconds")
     print("INFO:     Started server process [1]", flush=True)
     if behaviour != "never_ready":
         print("INFO:     Application startup complete.", flush=True)
@@ -185,8 +191,6 @@ def warm_up() -> None:
 
 
 def main() -> int:
-    if sys.argv[1] == "-c":
-        return 1  # asked for versions as a Python
     if "FAKE_STARTS" in os.environ:
         with Path(os.environ["FAKE_STARTS"]).open("a") as file:
             file.write(" ".join(sys.argv[1:]) + "\n")

@@ -14,14 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.host import Gpu, HostFacts, facts_in_words, file_system_of, host_facts
-from calibration.logs.secrets import without_secrets
-from calibration.measure.checkpoint import checkpoint_folder
-from calibration.measure.command import api_key, program_of, shown_words
-from calibration.measure.environment import environment_that_matters
-from calibration.measure.launch import Launch, launch_of
-from calibration.measure.versions import server_versions
+from calibration.measure.launch import (
+    Launch,
+    api_key,
+    environment_that_matters,
+    launch_of,
+    program_of,
+    server_versions,
+    shown_words,
+)
+from calibration.measure.states import checkpoint_folder
 from startup_model import EngineConfig
 from startup_model.errors import ConfigError, StartupModelError
+from startup_model.secrets import redact_text
 
 # --- commands -----------------------------------------------------------------------------------------------------------
 
@@ -135,12 +140,12 @@ def test_variables_may_stand_in_front() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (42, "command = 42: it is no command; give a text such as 'vllm serve MODEL', its words, or an EngineConfig"),
-        (None, "command = None: it is no command"),
-        (b"vllm serve m", "it is no command"),
-        ({"vllm": 1}, "it is no command"),
-        (["vllm", 42], "command = 42: a word of it is no text"),
-        (range(10**12), "command = 0: a word of it is no text"),
+        (42, "command = 42: must be a command; give a text such as 'vllm serve MODEL', its words, or an EngineConfig"),
+        (None, "command = None: must be a command"),
+        (b"vllm serve m", "must be a command"),
+        ({"vllm": 1}, "must be a command"),
+        (["vllm", 42], "command = 42: must be made of words"),
+        (range(10**12), "command = 0: must be made of words"),
         ([], "there is no program in it"),
         ("", "there is no program in it"),
         ("A=1", "there is no program in it"),
@@ -148,19 +153,19 @@ def test_variables_may_stand_in_front() -> None:
         ("vllm serve m\0", "it holds a null byte"),
         (["vllm", "serve", "m\0"], "it holds a null byte"),
         ("vllm serve 'm", r"cannot be split into words \(No closing quotation\); check its quotes"),
-        ("x" * 200_000, "longer than 131072 characters"),
-        (["x"] * 200_000, "longer than 131072 characters"),
-        ("bash -c 'vllm serve m'", r"bash starts the server, .*write \{port\} where its port belongs"),
+        ("x" * 200_000, "must be at most 131072 characters"),
+        (["x"] * 200_000, "must be at most 131072 characters"),
+        ("bash -c 'vllm serve m'", r"bash starts the server: flags cannot be added and the server cannot be stopped; .*write \{port\} where its port belongs"),
         ("python -c 'vllm serve m'", r"it starts no engine that is known here; write \{port\}"),
         ("ls -l", r"it starts no engine that is known here; write \{port\}"),
-        ("vllm serve m --port 0", "--port = '0': no port; leave it out"),
-        ("vllm serve m --port ٣", "no port"),
+        ("vllm serve m --port 0", "--port = '0': must be a number from 1 to 65535; leave it out"),
+        ("vllm serve m --port ٣", "must be a number from 1 to 65535"),
         ("vllm serve m -tp", "--tensor-parallel-size: missing, the flag needs a value"),
         ("vllm serve m -tp two", "-tp = 'two': must be a whole number"),
         ("vllm serve $MODEL", r"'\$MODEL': a shell variable"),
         ("MODEL=m vllm serve $MODEL", r"'\$MODEL': a shell variable"),  # no shell would put it there
         (["vllm", "serve", "\udcff"], "not UTF-8 text"),
-        (EngineConfig(), "engine.model = 'missing': a server serves a model"),
+        (EngineConfig(), "engine.model: missing, a server serves a model"),
     ],
 )  # fmt: skip
 def test_what_is_no_command_is_refused(command: Any, message: str) -> None:
@@ -185,7 +190,7 @@ def test_any_words_give_a_launch_or_the_librarys_own_error(words: list[str]) -> 
     except StartupModelError as refused:
         launch, message = Launch(("x", "{port}"), {}, None, None), str(refused)
     assert all("{port}" not in word for word in launch.command(5))
-    assert (launch.label() + message).isprintable()
+    assert (launch.redacted() + message).isprintable()
     launch.checkpoint()
 
 
@@ -315,7 +320,7 @@ SECRET = "S3CR3T99"  # noqa: S105  it is looked for
 def test_the_key_of_a_server_is_known_and_never_shown(command: str) -> None:
     launch = launch_of(command)
     assert api_key(launch.words, launch.variables) == SECRET
-    assert SECRET not in launch.label()
+    assert SECRET not in launch.redacted()
 
 
 def test_no_key_where_none_is_asked_for() -> None:
@@ -402,7 +407,7 @@ def test_variables_that_are_recorded() -> None:
     "text", ["python:3.11@sha256:0123", "10:00:00@x", "git@github.com:o/r", "vllm/vllm-openai:v0.9.0@sha256:ab", "a: b@c"]
 )  # fmt: skip
 def test_what_only_looks_like_an_account_stays(text: str) -> None:
-    assert without_secrets(text) == text
+    assert redact_text(text) == text
 
 
 # --- programs and versions ----------------------------------------------------------------------------------------------

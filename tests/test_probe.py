@@ -18,11 +18,19 @@ import typer
 from typer.testing import CliRunner
 
 from calibration import ProbeReport as PublicReport
-from calibration import calibrate, page_cache
+from calibration import calibrate
+from calibration import host as host_module
 from calibration.cli.probe import register
-from calibration.host import Gpu, HostFacts, describe_host, file_system_of
-from calibration.measure import caches
-from calibration.page_cache import evict, may_be_seen, read_into_cache, resident_fraction
+from calibration.host import (
+    Gpu,
+    HostFacts,
+    describe_host,
+    evict,
+    file_system_of,
+    may_be_seen,
+    read_into_cache,
+    resident_fraction,
+)
 from calibration.probe import ProbeReport, imports, probe_host, sample, storage
 from calibration.probe.budget import Budget
 from calibration.probe.child import Interpreter, _EndWatch, ask, interpreter
@@ -518,7 +526,7 @@ def test_a_sparse_file_is_looked_at_where_it_is_read(tmp_path: Path) -> None:
 
 
 def test_reading_into_the_cache_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_cache, "_STEP", 2**24)
+    monkeypatch.setattr(host_module, "_STEP", 2**24)
     (tmp_path / "m").write_bytes(b"x" * 40 * MIB)
     told: list[int] = []
     assert read_into_cache([tmp_path / "m"], told.append) == 40 * MIB
@@ -784,7 +792,7 @@ def test_owners_and_writers_see(
 ) -> None:
     path = weights / "model.safetensors"
     monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + (0 if owner else 1))
-    monkeypatch.setattr(page_cache.os, "access", lambda *_, **__: writable)
+    monkeypatch.setattr(host_module.os, "access", lambda *_, **__: writable)
     assert may_be_seen(path) is seen
     assert (resident_fraction([path]) is not None) is seen
 
@@ -796,8 +804,6 @@ def test_a_file_that_is_gone_is_one_line(tmp_path: Path, function: Callable[[lis
 
 
 def test_names_are_where_they_were() -> None:
-    assert caches.resident_fraction is resident_fraction
-    assert set(page_cache.__all__) - set(caches.__all__) == {"Part", "may_be_seen"}
     assert PublicReport is ProbeReport
 
 

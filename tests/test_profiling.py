@@ -21,15 +21,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from command import run as command
 from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration import (
     Limits,
-    Plan,
     ServerError,
     StepNews,
     calibrate,
@@ -39,59 +39,111 @@ from calibration import (
     read_runs,
     write_runs,
 )
-from calibration.cli.measure import _ends_orderly, _kind, _plain_warnings
-from calibration.host import HostFacts, describe_host, file_system_of, fingerprint, host_facts
+from calibration.cli.measure import View, _ends_orderly, _kind, _plain_warnings, announce, print_runs
+from calibration.host import (
+    HostFacts,
+    checkpoint_files,
+    describe_host,
+    evict,
+    file_system_of,
+    fingerprint,
+    host_facts,
+    read_into_cache,
+    resident_fraction,
+)
 from calibration.logs.parser import StartupLogParser
-from calibration.measure import starts as starts_module
-from calibration.measure.caches import fresh_compile_cache
-from calibration.measure.checkpoint import home_folder
-from calibration.measure.command import hiding, program_of, secret_values
+from calibration.measure import endpoint as endpoint_module
+from calibration.measure import start as start_module
 from calibration.measure.endpoint import authorization, first_token, served_version
-from calibration.measure.environment import environment_that_matters
-from calibration.measure.follower import _ITEM, _Arrivals
-from calibration.measure.journal import Journal
-from calibration.measure.launch import launch_of
-from calibration.measure.pace import Pace
-from calibration.measure.plan import make_plan
-from calibration.measure.record import Circumstances, record_of
-from calibration.measure.run import finished_steps, node_of
+from calibration.measure.launch import Launch, environment_that_matters, launch_of, program_of
+from calibration.measure.record import RunContext, record_of
+from calibration.measure.run import Session, finished_cases, node_of
+from calibration.measure.schedule import (
+    Case,
+    RemainingTime,
+    Schedule,
+    ScheduleInputs,
+    ScheduleOptions,
+    make_schedule,
+)
 from calibration.measure.server import Server, free_port, is_free
-from calibration.measure.session import Session
-from calibration.measure.starts import Measured, Progress
-from calibration.measure.states import CompileCaches, compile_state, prepare_page_cache
-from calibration.measure.steps import Step, configuration, engine_of, launch_of_step
-from calibration.measure.view import View, announce
-from calibration.page_cache import checkpoint_files, evict, read_into_cache, resident_fraction
+from calibration.measure.start import Follower, Journal, MeasuredStart, Progress
+from calibration.measure.states import (
+    CompileCaches,
+    compile_state,
+    fresh_compile_cache,
+    home_folder,
+    prepare_page_cache,
+)
 from calibration.runs.record import PhaseSum, RunRecord
 from calibration.runs.write import append_run, check_appendable
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
 from startup_model.errors import ConfigError, InputFileError, StartupModelError
+from startup_model.secrets import redactor, secret_values
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are looked up in /proc")
 
 ENGINE = Path(__file__).with_name("fake_engine.py")
 NODE = HardwareConfig.preset("cpu")
-QUICK = Limits(ready_s=20.0, request_s=10.0, grace_s=0.2)
+QUICK = Limits(ready_s=20.0, request_s=10.0, grace_s=0.05)
+
+
+def set_up(folder: Path, patch: pytest.MonkeyPatch) -> str:
+    """The command ``vllm serve FOLDER`` of a fake engine, with a checkpoint of a small model."""
+    (folder / "bin").mkdir()
+    for name in ("vllm", "python"):
+        program = folder / "bin" / name
+        # As a Python it tells no version.
+        program.write_text(f"#!/bin/sh\n[ \"$1\" = -c ] && exit 1\nexec '{sys.executable}' -I -S '{ENGINE}' \"$@\"\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    patch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    patch.setenv("FAKE_PIDS", str(folder / "pids"))
+    patch.setenv("FAKE_CACHE", str(folder / "cache"))
+    patch.setenv("FAKE_STARTS", str(folder / "starts"))
+    for name, seconds in (("_LAST_WORDS_S", 0.3), ("_SILENT_S", 0.3), ("_TICK_S", 0.01)):
+        patch.setattr(start_module, name, seconds)
+    patch.setattr(endpoint_module, "_INTERVAL_S", 0.01)
+    (folder / "cache").mkdir()
+    return f"vllm serve {checkpoint(folder / 'model')}"
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The command ``vllm serve FOLDER`` of a fake engine, with a checkpoint of a small model; whatever it leaves behind fails the test."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in ("vllm", "python"):
-        program = folder / name
-        program.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{ENGINE}' \"$@\"\n")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    """The command of a fake engine; whatever it leaves behind fails the test."""
+    yield set_up(tmp_path, monkeypatch)
     pids = tmp_path / "pids"
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_PIDS", str(pids))
-    monkeypatch.setenv("FAKE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FAKE_STARTS", str(tmp_path / "starts"))
-    (tmp_path / "cache").mkdir()
-    yield f"vllm serve {checkpoint(tmp_path / 'model')}"
     if pids.exists():
         assert [pid for pid in json.loads(pids.read_text()) if lives(pid)] == []
+
+
+class Scene(NamedTuple):
+    """A differential schedule that was run, for tests that only look at it."""
+
+    folder: Path
+    command: str
+    runs: list[RunRecord]
+    heard: list[StepNews]
+    host_was_asked: int
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "runs.jsonl"
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    folder = tmp_path_factory.mktemp("differential")
+    asked: list[int] = []
+    heard: list[StepNews] = []
+    with pytest.MonkeyPatch.context() as patch:
+        engine = set_up(folder, patch)
+        patch.setattr("calibration.measure.run.host_facts", lambda: asked.append(1) or host_facts())
+        command = f"HF_TOKEN=hf_abcdefgh12345678 VLLM_LOGGING_LEVEL=INFO {engine} --max-model-len 1024 --api-key sk-abcdefgh12345678"
+        runs = profile_server(
+            command, plan="differential", hardware=NODE, out=folder / "runs.jsonl", dataset="test", listener=heard.append,
+            limits=QUICK.replace(grace_s=0.3),
+        )  # fmt: skip
+    return Scene(folder, command, runs, heard, len(asked))
 
 
 def checkpoint(folder: Path, layers: int = 4) -> Path:
@@ -107,7 +159,7 @@ def checkpoint(folder: Path, layers: int = 4) -> Path:
 
 
 def measured(command: Any, **options: Any) -> list[RunRecord]:
-    """Records of a session, without the first start that is kept apart."""
+    """Records of a session, without the first start that is excluded as warm-up."""
     return profile_server(command, **({"hardware": NODE, "limits": QUICK, "warm_up": False} | options))
 
 
@@ -140,27 +192,24 @@ def all_gone(pids: list[int], seconds: float = 20.0) -> bool:
     return not any(map(lives, pids))
 
 
-def run_cli(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "startup_model", "profile", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=os.environ | variables)
+def schedule_of(
+    launch: Launch, node: HardwareConfig = NODE, model: ModelConfig | None = None, **options: Any
+) -> Schedule:
+    return make_schedule(ScheduleInputs(launch, node, model), ScheduleOptions(**options))
+
+
+def session_of(launch: Launch, **fields: Any) -> Session:
+    return Session(inputs=ScheduleInputs(launch, NODE), facts=host_facts(), **fields)
 
 
 # --- what is measured ---------------------------------------------------------------------------------------------------
 
 
-def test_a_compiling_start_is_kept_apart_from_warm_ones(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-    monkeypatch.setattr("calibration.measure.run.host_facts", lambda: asked.append(1) or host_facts())
-    heard: list[StepNews] = []
-    first, *warm = profile_server(
-        f"HF_TOKEN=hf_abcdefgh12345678 VLLM_LOGGING_LEVEL=INFO {engine} --max-model-len 1024 --api-key sk-abcdefgh12345678",
-        hardware=NODE, repetitions=2, out=tmp_path / "runs.jsonl", dataset="test", limits=QUICK, listener=heard.append,
-    )  # fmt: skip
-    assert [run.engine.compile_cache for run in (first, *warm)] == ["cold", "warm", "warm"]
-    assert (first.step, len({run.step for run in warm})) == ("", 2)
-    for run in (first, *warm):
+def test_a_compiling_start_is_excluded_as_warm_up(scene: Scene) -> None:
+    first, *others = scene.runs
+    assert [run.engine.compile_cache for run in scene.runs] == ["cold", "warm", "warm", "warm"]
+    assert (first.step, len({run.step for run in others})) == ("", 3)
+    for run in scene.runs:
         assert run.status == "ok"
         assert run.engine.version == "0.11.0"
         assert run.engine.max_model_len == 1024
@@ -174,17 +223,26 @@ def test_a_compiling_start_is_kept_apart_from_warm_ones(
         assert run.surroundings["killed"].startswith("2 ")
         assert (run.host, run.dataset, run.hardware) == (fingerprint(host_facts()), "test", NODE)
         assert run.engine.environment["VLLM_LOGGING_LEVEL"] == "INFO"
-    assert "compile" not in {news.progress.phase for news in heard if news.progress}
-    assert sum(news.record is not None for news in heard) == 3
-    assert len(asked) == 1
-    written = (tmp_path / "runs.jsonl").read_text()
+    assert "compile" not in {news.progress.phase for news in scene.heard if news.progress}
+    assert sum(news.record is not None for news in scene.heard) == 4
+    assert scene.host_was_asked == 1
+    written = scene.out.read_text()
     assert "12345678" not in written
-    assert str(tmp_path) not in written
-    assert read_runs(tmp_path / "runs.jsonl") == [first, *warm]
-    assert calibrate(warm).report.runs_used > 0
+    assert str(scene.folder) not in written
+    assert read_runs(scene.out) == scene.runs
+    assert calibrate(others).report.runs_used > 0
 
 
-def test_the_first_start_of_a_session_is_kept_apart_whatever_it_is(engine: str, tmp_path: Path) -> None:
+def test_what_a_listener_is_told(scene: Scene) -> None:
+    """Under the names of earlier releases, too."""
+    news = next(news for news in scene.heard if news.record is not None)
+    assert (news.is_warm_up, news.is_apart) == (True, True)
+    assert news.plan is news.schedule
+    assert news.plan.steps[news.place] == news.step == news.case == Case()
+    assert scene.heard[-1].left_s == 0.0
+
+
+def test_the_first_start_of_a_session_is_excluded_whatever_it_is(engine: str, tmp_path: Path) -> None:
     heard: list[StepNews] = []
     first, base = measured(f"{engine} --enforce-eager", warm_up=True, request=False, listener=heard.append)
     assert (first.step, first.measured_from, first.ready_s) == ("", "first_line", None)
@@ -192,7 +250,7 @@ def test_the_first_start_of_a_session_is_kept_apart_whatever_it_is(engine: str, 
     assert "first of its session" in first.surroundings["start"]
     assert (base.step[:4], base.measured_from, base.first_token_s) == ("base", "process_start", None)
     assert [news.note for news in heard if news.record] == ["the first start of the session", ""]
-    assert [news.is_apart for news in heard if news.record] == [True, False]
+    assert [news.is_warm_up for news in heard if news.record] == [True, False]
     assert len(starts_of(tmp_path)) == 2
 
 
@@ -254,10 +312,10 @@ def test_a_start_without_torch_compile(engine: str, tmp_path: Path) -> None:
     assert run.engine.optimization_level == 0
     assert "graph_compile" not in run.phases
     sglang = launch_of("python -m sglang.launch_server --model-path m --enable-torch-compile")
-    step = Step(torch_compile="off")
-    assert "--enable-torch-compile" not in launch_of_step(sglang, step).command(1234)
-    assert engine_of(sglang, step).torch_compile is False
-    assert step.name == "uncompiled"
+    inputs, case = ScheduleInputs(sglang, NODE), Case(torch_compile="off")
+    assert "--enable-torch-compile" not in inputs.launch_of(case).command(1234)
+    assert inputs.engine(case).torch_compile is False
+    assert case.name == "uncompiled"
 
 
 def test_dummy_weights_need_no_checkpoint(engine: str, tmp_path: Path) -> None:
@@ -297,19 +355,30 @@ def test_a_program_of_its_own_gets_the_port_where_it_wants_it(engine: str, tmp_p
     script = tmp_path / "serve.sh"
     script.write_text("#!/bin/sh\nexec vllm serve " + " ".join(words[2:-1]) + ' "$1"\n')
     script.chmod(0o755)
-    (run,) = measured([str(script), "{port}"], model=tmp_path / "model")
-    assert run.engine.version == "0.11.0"
+    (found,) = measured([str(script), "{port}"], model=tmp_path / "model")
+    assert found.engine.version == "0.11.0"
     with pytest.raises(ConfigError, match=r"write \{port\} where"):
         measured([str(script)])
     with pytest.raises(ConfigError, match="flags can only be added to the command of a known engine"):
         measured([str(script), "{port}"], torch_compile="off")
     out = tmp_path / "runs.jsonl"
-    done = run_cli(
-        *("--hardware", "cpu", "--grace", "0.2", "--no-warm-up", "--model", str(tmp_path / "model"), "--out", str(out)),
-        *("--", str(script), "{port}"),
+    done = command(
+        *(
+            "profile",
+            "--hardware",
+            "cpu",
+            "--grace",
+            "0.05",
+            "--no-warm-up",
+            "--model",
+            tmp_path / "model",
+            "--out",
+            out,
+        ),
+        *("--", script, "{port}"),
     )
-    assert done.returncode == 0, done.stderr
-    assert read_runs(out)[0].model == run.model
+    assert done.status == 0, done.err
+    assert read_runs(out)[0].model == found.model
 
 
 # --- SGLang -------------------------------------------------------------------------------------------------------------
@@ -336,8 +405,8 @@ def test_sglang_is_ready_when_its_own_line_says_so(engine: str, tmp_path: Path) 
 
 def test_sglang_that_never_says_ready(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ENGINE", "never_ready")
-    with pytest.raises(ServerError, match=r"not ready after 2 s \(the line that says ready has not come"):
-        measured(sglang(tmp_path), limits=QUICK._replace(ready_s=2.0))
+    with pytest.raises(ServerError, match=r"not ready after 1 s \(the log has not reported ready, last phase"):
+        measured(sglang(tmp_path), limits=QUICK.replace(ready_s=1.4))
 
 
 SGLANG_LOG = """\
@@ -351,27 +420,27 @@ SGLANG_LOG = """\
 """
 
 
-def circumstances(**changes: Any) -> Circumstances:
-    found = Circumstances(
+def context(**changes: Any) -> RunContext:
+    found = RunContext(
         hardware=HardwareConfig.preset("h100-sxm"), model=None, engine=None, page_cache="hot", compile_cache="warm", environment={},
-        surroundings={}, is_first=False, host="h", dataset="d", step="base 1",
+        host_notes={}, is_first=False, host="h", dataset="d", step="base 1",
     )  # fmt: skip
     return found._replace(**changes)
 
 
 def test_a_measured_start_is_never_lost_over_its_record() -> None:
     log = parse_log(SGLANG_LOG)
-    late = Measured(
+    late = MeasuredStart(
         log, wall_s=12.0, first_line_s=1.0, first_token_s=13.0, problem="", killed=0, version="not a version"
     )
-    run, problems = record_of(late, circumstances())
+    run, problems = record_of(late, context())
     assert run.wall_s == 22.0  # the log's 21 s from its first line, and 1 s before it
     assert (run.first_token_s, run.engine.version) == (None, None)
     assert problems == ["no first token: it came before the line that says ready"]
     odd = late._replace(
         log=replace(log, phases=dict(log.phases) | {"weight_load": 500.0}), first_token_s=40.0, version="0.4.6"
     )
-    run, problems = record_of(odd, circumstances())
+    run, problems = record_of(odd, context())
     assert (run.wall_s, run.phases["weight_load"], run.engine.version) == (None, 500.0, "0.4.6")
     assert problems[0].startswith("recorded without its time to ready: they come to more than wall_s")
 
@@ -379,8 +448,8 @@ def test_a_measured_start_is_never_lost_over_its_record() -> None:
 def test_downloading_weights_is_no_part_of_a_start() -> None:
     log = parse_log(SGLANG_LOG)
     log = replace(log, facts=dict(log.facts) | {"download_s": 5.0}, phases=dict(log.phases) | {"api_ready": 6.0})
-    start = Measured(log, wall_s=23.0, first_line_s=1.0, first_token_s=24.0, problem="", killed=0, version="0.4.6")
-    run, problems = record_of(start, circumstances())
+    start = MeasuredStart(log, wall_s=23.0, first_line_s=1.0, first_token_s=24.0, problem="", killed=0, version="0.4.6")
+    run, problems = record_of(start, context())
     assert (run.wall_s, run.first_token_s, problems) == (18.0, 19.0, [])
     assert run.surroundings["download"].startswith("5.0 s")
 
@@ -391,13 +460,13 @@ def test_downloading_weights_is_no_part_of_a_start() -> None:
 def test_a_full_plan_holds_what_can_be_told_apart_and_no_more(engine: str, tmp_path: Path) -> None:
     models = [str(tmp_path / "model"), str(checkpoint(tmp_path / "other", layers=12))]
     launch = launch_of(engine)
-    one = make_plan(launch, NODE, kind="full")
-    two = make_plan(launch, NODE, kind="full", models=models)
-    assert Step() in one.steps
-    assert any(step.compile_cache == "fresh" for step in one.steps)
-    assert any(step.page_cache == "cold" for step in one.steps)
-    assert len(one.steps) < len(two.steps) <= 10
-    assert len(make_plan(launch, NODE, kind="quick", models=models).steps) == 2
+    one = schedule_of(launch, NODE, plan="full")
+    two = schedule_of(launch, NODE, plan="full", models=models)
+    assert Case() in one.cases
+    assert any(step.compile_cache == "fresh" for step in one.cases)
+    assert any(step.page_cache == "cold" for step in one.cases)
+    assert len(one.cases) < len(two.cases) <= 10
+    assert len(schedule_of(launch, NODE, plan="quick", models=models).cases) == 2
     assert two.total_s is not None
     assert two.total_s == pytest.approx(sum(seconds or 0.0 for seconds in (*two.seconds, two.seconds[0])))
     assert min(seconds or 0.0 for seconds in two.seconds) > 0
@@ -405,42 +474,42 @@ def test_a_full_plan_holds_what_can_be_told_apart_and_no_more(engine: str, tmp_p
 
 def test_the_start_that_compiles_is_one_of_a_full_plan(engine: str, tmp_path: Path) -> None:
     """It fills a fresh cache, in which the warm start finds its graphs: neither is made twice."""
-    plan = make_plan(launch_of(engine), NODE, kind="full")
-    fresh = Step(compile_cache="fresh")
-    assert [step for step in plan.steps if step.compile_cache == "fresh"] == [fresh]
-    assert plan.steps.index(fresh) < plan.steps.index(Step())
+    plan = schedule_of(launch_of(engine), NODE, plan="full")
+    fresh = Case(compile_cache="fresh")
+    assert [step for step in plan.cases if step.compile_cache == "fresh"] == [fresh]
+    assert plan.cases.index(fresh) < plan.cases.index(Case())
     assert set(plan.compiling_s) == {0.0}
     heard: list[StepNews] = []
     runs = measured(engine, plan="full", request=False, listener=heard.append)
-    assert len(starts_of(tmp_path)) == len(runs) == len(plan.steps)
+    assert len(starts_of(tmp_path)) == len(runs) == len(plan.cases)
     assert all(run.step for run in runs)
     assert [run.engine.compile_cache for run in runs if not run.engine.enforce_eager][:2] == ["cold", "warm"]
     assert not (tmp_path / "cache" / "graphs").exists()
-    assert heard[0].plan.steps == plan.steps
+    assert heard[0].plan.steps == plan.cases
 
 
 @pytest.mark.parametrize(
     ("page", "cache"), [("cold", "warm"), ("as_is", "warm"), ("hot", "fresh"), ("as_is", "fresh"), ("cold", "fresh")]
 )
 def test_a_full_plan_holds_the_base_in_the_state_that_was_asked_for(engine: str, page: Any, cache: Any) -> None:
-    plan = make_plan(launch_of(engine), NODE, kind="full", page_cache=page, compile_cache=cache)
-    assert Step(page_cache=page, compile_cache=cache) in plan.steps
-    assert Step(page_cache=page, compile_cache="fresh") in plan.steps  # the start that has to compile anyway
-    assert len(plan.steps) == len(set(plan.steps))
+    plan = schedule_of(launch_of(engine), NODE, plan="full", page_cache=page, compile_cache=cache)
+    assert Case(page_cache=page, compile_cache=cache) in plan.cases
+    assert Case(page_cache=page, compile_cache="fresh") in plan.cases  # the start that has to compile anyway
+    assert len(plan.cases) == len(set(plan.cases))
 
 
 def test_no_start_is_made_twice(engine: str) -> None:
-    eager = make_plan(launch_of(f"{engine} --enforce-eager"), NODE, kind="differential")
-    assert [step.name for step in eager.steps] == ["base", "dummy"]
-    dummy = make_plan(launch_of(f"{engine} --load-format dummy"), NODE, kind="differential")
-    assert [step.name for step in dummy.steps] == ["base", "eager"]
-    assert [step.name for step in make_plan(launch_of(engine), NODE, kind="differential").steps] == [
+    eager = schedule_of(launch_of(f"{engine} --enforce-eager"), NODE, plan="differential")
+    assert [step.name for step in eager.cases] == ["base", "dummy"]
+    dummy = schedule_of(launch_of(f"{engine} --load-format dummy"), NODE, plan="differential")
+    assert [step.name for step in dummy.cases] == ["base", "eager"]
+    assert [step.name for step in schedule_of(launch_of(engine), NODE, plan="differential").cases] == [
         "base", "eager", "dummy",
     ]  # fmt: skip
 
 
 def test_what_a_plan_will_take(engine: str) -> None:
-    plan = make_plan(launch_of(engine), NODE, kind="differential", repetitions=2)
+    plan = schedule_of(launch_of(engine), NODE, plan="differential", repetitions=2)
     base, again, eager, _, dummy, _ = plan.seconds
     assert base == again
     assert base is not None
@@ -454,40 +523,40 @@ def test_what_a_plan_will_take(engine: str) -> None:
 
 
 def test_a_time_that_cannot_be_said_is_not_made_up(tmp_path: Path) -> None:
-    unknown = make_plan(launch_of("vllm serve nobody/knows-this"), NODE)
+    unknown = schedule_of(launch_of("vllm serve nobody/knows-this"), NODE)
     assert (unknown.seconds, unknown.total_s) == ((None,), None)
-    assert "how long a start takes cannot be said: " in unknown.warnings[0]
-    full = make_plan(launch_of("vllm serve nobody/knows-this"), NODE, kind="full")
+    assert "the start-up time cannot be estimated: " in unknown.warnings[0]
+    full = schedule_of(launch_of("vllm serve nobody/knows-this"), NODE, plan="full")
     assert "only the base is measured" in full.warnings[0]
     wide = launch_of("vllm serve Qwen/Qwen3-0.6B -tp 8")
     one = HardwareConfig.preset("h100-sxm")
-    assert make_plan(wide, one).total_s is None
+    assert schedule_of(wide, one).total_s is None
     node = node_of("h100-sxm", wide, host_facts())
     assert node.gpus == 8
-    assert make_plan(wide, node).total_s is not None
+    assert schedule_of(wide, node).total_s is not None
     known = ModelConfig.from_catalogue("Qwen/Qwen3-0.6B")
-    assert make_plan(launch_of("vllm serve nobody/knows-this"), NODE, model=known).total_s is not None
+    assert schedule_of(launch_of("vllm serve nobody/knows-this"), NODE, model=known).total_s is not None
 
 
-def test_the_pace_of_a_plan() -> None:
-    steps = (Step(), Step(eager=True), Step(dummy=True))
-    pace = Pace(Plan(steps, (10.0, 8.0, 6.0), (20.0, 0.0, 0.0)), {2: 0}, now=100.0)
+def test_the_remaining_time_of_a_schedule() -> None:
+    steps = (Case(), Case(eager=True), Case(dummy=True))
+    pace = RemainingTime(Schedule(steps, (10.0, 8.0, 6.0), (20.0, 0.0, 0.0)), {2: 0}, now=100.0)
     assert pace.left_s(100.0) == 38.0
     assert pace.left_s(105.0) == 33.0
-    pace.end(0, 140.0, is_apart=True)  # twice as long as expected
+    pace.end(0, 140.0, is_warm_up=True)  # twice as long as expected
     assert pace.left_s(140.0) == 36.0
     pace.begin(150.0)  # reading the checkpoint counts with the start
-    pace.end(0, 170.0, is_apart=False)
+    pace.end(0, 170.0, is_warm_up=False)
     assert pace.left_s(171.0) == 15.0
-    pace.end(1, 190.0, is_apart=False)
+    pace.end(1, 190.0, is_warm_up=False)
     assert pace.left_s(500.0) == 0.0
     # The compiling start turns out not to be needed: what it would have taken is not counted.
-    warm = Pace(Plan(steps[:2], (10.0, 8.0), (20.0, 0.0)), (), now=0.0)
-    warm.end(0, 10.0, is_apart=False)
+    warm = RemainingTime(Schedule(steps[:2], (10.0, 8.0), (20.0, 0.0)), (), now=0.0)
+    warm.end(0, 10.0, is_warm_up=False)
     assert warm.left_s(10.0) == 8.0
-    unknown = Pace(Plan(steps[:2], (None, None), (0.0, 0.0), warm_up=False), (), now=0.0)
+    unknown = RemainingTime(Schedule(steps[:2], (None, None), (0.0, 0.0), warm_up=False), (), now=0.0)
     assert unknown.left_s(0.0) is None
-    unknown.end(0, 12.0, is_apart=False)
+    unknown.end(0, 12.0, is_warm_up=False)
     assert unknown.left_s(12.0) == 12.0
 
 
@@ -521,61 +590,77 @@ def test_what_another_host_or_version_has_measured_is_measured_again(engine: str
     out = tmp_path / "runs.jsonl"
     (run,) = measured(f"{engine} --enforce-eager", out=out, request=False)
     launch = launch_of(f"{engine} --enforce-eager")
-    plan = make_plan(launch, NODE)
-    assert finished_steps(Session(launch, NODE, host=run.host), plan, out) == {0: run}
-    assert finished_steps(Session(launch, NODE, host="another"), plan, out) == {}
+    plan = schedule_of(launch, NODE)
+    assert finished_cases(session_of(launch, host=run.host), plan, out) == {0: run}
+    assert finished_cases(session_of(launch, host="another"), plan, out) == {}
     assert launch.engine is not None
     newer = launch._replace(engine=launch.engine.replace(version="0.12.0"))
-    assert finished_steps(Session(newer, NODE, host=run.host), plan, out) == {}
+    assert finished_cases(session_of(newer, host=run.host), plan, out) == {}
     write_runs([run.replace(host="another")], out)
     assert len(measured(f"{engine} --enforce-eager", out=out, request=False, resume=True)) == 1
     assert len(read_runs(out)) == 2
     (tmp_path / "empty").touch()
-    assert finished_steps(Session(launch, NODE), plan, tmp_path / "empty") == {}
+    assert finished_cases(session_of(launch), plan, tmp_path / "empty") == {}
 
 
-def test_the_command_says_what_it_will_do_and_shows_what_it_found(engine: str, tmp_path: Path) -> None:
+def test_the_command_says_what_it_will_do_and_what_it_has_done(engine: str, tmp_path: Path) -> None:
     out = tmp_path / "runs.jsonl"
-    node = ("--hardware", "cpu", "--grace", "0.2", "--no-warm-up", "--out", str(out))
-    dry = run_cli("--dry-run", "--differential", *node, "--", *engine.split())
-    assert dry.returncode == 0, dry.stderr
-    assert "3 step(s), about" in dry.stderr
-    assert "for a start before it that is kept apart" in dry.stderr
+    node = ("profile", "--hardware", "cpu", "--grace", "0.05", "--no-warm-up", "--out", out)
+    dry = command(*node, "--dry-run", "--differential", "--", *engine.split())
+    assert dry.status == 0, dry.err
+    assert "3 case(s), about" in dry.err
+    assert "for a start before it, excluded as warm-up" in dry.err
     assert not out.exists()
-    eager = (*engine.split(), "--enforce-eager")
-    done = run_cli("--differential", *node, "--", *eager)
-    assert done.returncode == 0, done.stderr
-    for text in ("time to ready", "kv_cache_init", "base less dummy", "weight_load = "):
-        assert text in done.stdout
-    assert "reading the checkpoint, file 1 of 1" in done.stderr
-    again = run_cli("--differential", *node, "--resume", "--json", "--", *eager)
-    assert "2 step(s), 2 of them done before, about 0 s in all" in again.stderr
-    assert [json.loads(line)["status"] for line in again.stdout.splitlines()] == ["ok"] * 2
-    assert len(read_runs(out)) == 2
+    eager = ("--", *engine.split(), "--enforce-eager")
+    done = command(*node, *eager)
+    assert done.status == 0, done.err
+    assert "time to ready" in done.out
+    assert "reading the checkpoint, file 1 of 1" in done.err
+    again = command(*node, "--resume", "--json", *eager)
+    assert "1 case(s), 1 of them done before, about 0 s in all" in again.err
+    assert [json.loads(line)["status"] for line in again.out.splitlines()] == ["ok"]
+    assert len(read_runs(out)) == 1
 
 
-def test_what_is_said_of_a_start_that_is_kept_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan((Step(), Step(eager=True)), (10.0, None), (300.0, 0.0), warnings=("something",))
+def test_starts_are_shown_side_by_side(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    print_runs(scene.runs, isolated_phases(scene.runs), scene.out)
+    shown = capsys.readouterr().out
+    for text in (
+        "time to ready",
+        "first token",
+        "kv_cache_init",
+        "warm-up",
+        "base less",
+        "weight_load = ",
+        "0.04 s by its log",
+    ):
+        assert text in shown
+
+
+def test_what_is_said_of_a_warm_up(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = Schedule((Case(), Case(eager=True)), (10.0, None), (300.0, 0.0), warnings=("something",))
     announce(plan, {}, "vllm serve m")
     told = capsys.readouterr().err.replace("startup-model: ", "")
-    assert "2 step(s), for a time that cannot be said in all, of: vllm serve m\n" in told
-    assert "compile cache warm: about 10 s, and about 5 min for a start before it that is kept apart\n" in told
+    assert "2 case(s), for an unknown time in all, of: vllm serve m\n" in told
+    assert "compile cache warm: about 10 s, and about 5 min for a start before it, excluded as warm-up\n" in told
     assert "warning: something\n" in told
     announce(plan, {1: run_of(5.0, {})}, "vllm serve m")
     told = capsys.readouterr().err
-    assert "2 step(s), 1 of them done before, about 5 min in all" in told
+    assert "2 case(s), 1 of them done before, about 5 min in all" in told
     assert "eager, page cache hot: done before" in told
     with View(as_json=False) as view:
         record = run_of(5.0, {"weight_load": 1.0}).replace(measured_from="first_line", first_token_s=8.0)
-        view.hear(StepNews(plan, 0, progress=Progress(None, 1.0, "preparing"), left_s=310.0))
-        view.hear(StepNews(plan, 0, progress=Progress("weight_load", 3.0)))
-        view.hear(StepNews(plan, 0, record=record, is_apart=True, note="the first start of the session, it compiled"))
-        view.hear(StepNews(plan, 1, record=record.replace(wall_s=None), note="done before"))
+        view.on_event(StepNews(plan, 0, progress=Progress(None, 1.0, "preparing"), left_s=310.0))
+        view.on_event(StepNews(plan, 0, progress=Progress("weight_load", 3.0)))
+        view.on_event(
+            StepNews(plan, 0, record=record, is_warm_up=True, note="the first start of the session, it compiled")
+        )
+        view.on_event(StepNews(plan, 1, record=record.replace(wall_s=None), note="done before"))
     said = capsys.readouterr().err.replace("startup-model: ", "").splitlines()
     assert said == [
         "1/2 base: 1 s, preparing; about 5 min left",
         "1/2 base: 3 s, after weight_load",
-        "base, page cache hot, compile cache warm: ready after 5.00 s from its first line, first token after 8.00 s (the first start of the session, it compiled: kept apart)",
+        "base, page cache hot, compile cache warm: ready after 5.00 s from its first line, first token after 8.00 s (the first start of the session, it compiled: excluded as warm-up)",
         "eager, page cache hot: first token after 8.00 s (done before)",
     ]
 
@@ -583,11 +668,10 @@ def test_what_is_said_of_a_start_that_is_kept_apart(capsys: pytest.CaptureFixtur
 # --- differences --------------------------------------------------------------------------------------------------------
 
 
-def test_differential_runs_isolate_phases(engine: str) -> None:
-    runs = measured(engine, plan="differential")
-    kinds = [(run.engine.enforce_eager, run.engine.load_format, run.engine.compile_cache) for run in runs]
+def test_differential_runs_isolate_phases(scene: Scene) -> None:
+    kinds = [(run.engine.enforce_eager, run.engine.load_format, run.engine.compile_cache) for run in scene.runs]
     assert kinds == [(False, "auto", "cold"), (False, "auto", "warm"), (True, "auto", "warm"), (False, "dummy", "warm")]
-    eager, dummy = isolated_phases(runs)
+    eager, dummy = isolated_phases(scene.runs)
     assert (eager.label, eager.by_log_s) == ("eager", 0.01)
     assert (dummy.label, dummy.phases, dummy.by_log_s) == ("dummy", ("weight_load",), 0.04)
 
@@ -633,8 +717,13 @@ def test_differences_by_wall_time_and_by_phases() -> None:
 # --- nothing outlives the profiler --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("behaviour", ["unhealthy", "stubborn"])
+@pytest.mark.parametrize(
+    ("behaviour", "number"),
+    [
+        *(("unhealthy", signal.SIGKILL), ("unhealthy", signal.SIGINT)),
+        *(("stubborn", signal.SIGKILL), ("stubborn", signal.SIGTERM)),
+    ],
+)
 def test_no_process_of_the_server_outlives_the_profiler(
     engine: str, tmp_path: Path, number: signal.Signals, behaviour: str
 ) -> None:
@@ -701,8 +790,8 @@ def test_an_exception_in_the_listener_ends_the_server(engine: str, tmp_path: Pat
             r"the server ended with status 3 after .* before it was ready",
         ),
         ("oom", r"the server ended with status 1 after .*: oom, .*CUDA out of memory"),
-        ("silent", r"not ready after 3 s \(nothing listens, no known line yet\): give it more time"),
-        ("unhealthy", r"not ready after 3 s \(/health answers 503, last heard of \w+\)"),
+        ("silent", r"not ready after 1 s \(nothing listens, no known line yet\): give it more time"),
+        ("unhealthy", r"not ready after 1 s \(/health answers 503, last phase in the log: \w+\)"),
     ],
 )
 def test_servers_that_do_not_come_up(
@@ -710,7 +799,7 @@ def test_servers_that_do_not_come_up(
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE", behaviour)
     with pytest.raises(ServerError, match=message) as caught:
-        profile_server(engine, hardware=NODE, limits=QUICK._replace(ready_s=3.0))
+        profile_server(engine, hardware=NODE, limits=QUICK.replace(ready_s=1.4))
     assert ("verysecret" not in str(caught.value.last_lines), bool(caught.value.last_lines)) == (
         True,
         behaviour != "silent",
@@ -737,7 +826,7 @@ def test_what_was_measured_before_a_failure_is_kept(
     out = tmp_path / "runs.jsonl"
 
     def break_it(news: StepNews) -> None:
-        if news.record is not None and not news.is_apart:
+        if news.record is not None and not news.is_warm_up:
             monkeypatch.setenv("FAKE_ENGINE", "exit")
 
     with pytest.raises(ServerError):
@@ -761,7 +850,7 @@ def test_a_taken_port_is_named(engine: str) -> None:
         ("", "there is no program in it"),
         ("vllm serve 'm", "cannot be split into words"),
         ("nosuchprogram --port {port}", "nosuchprogram.*no such program"),
-        ("bash -c 'vllm serve m'", "bash starts the server"),
+        ("bash -c 'vllm serve m'", "bash starts the server: flags cannot be added"),
         ("/ --port {port}", "it is a folder"),
         ("/etc/passwd --port {port}", "it cannot be executed"),
     ],
@@ -774,34 +863,35 @@ def test_commands_that_cannot_be_run(command: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"plan": "ful"}, r"plan = 'ful': not a known name; did you mean 'full'\?"),
-        ({"plan": 3}, "plan = 3: it should be a word; give base, differential, quick, full"),
-        ({"page_cache": "warm"}, "page_cache = 'warm': not a known name"),
-        ({"compile_cache": "cold"}, "compile_cache = 'cold': not a known name; known: fresh, warm"),
+        ({"plan": "ful"}, r"plan = 'ful': it should be 'base', .*did you mean 'full'\?"),
+        ({"plan": 3}, "plan = 3: it should be 'base', 'differential', 'quick' or 'full'"),
+        ({"page_cache": "warm"}, "page_cache = 'warm': it should be 'hot', 'cold' or 'as_is'"),
+        ({"compile_cache": "cold"}, "compile_cache = 'cold': it should be 'warm' or 'fresh'"),
         ({"torch_compile": "no"}, "torch_compile = 'no'"),
-        ({"repetitions": 0}, "repetitions = 0: it should be a whole number from 1 to 100"),
+        ({"repetitions": 0}, "repetitions = 0: it should be greater than or equal to 1"),
         ({"repetitions": "3"}, "repetitions = '3'"),
         ({"repetitions": 1.5}, "repetitions = 1.5"),
         ({"repetitions": True}, "repetitions = True"),
-        ({"models": "path"}, "models = 'path': it should be a list"),
+        ({"models": "path"}, "models = 'path': it should be a valid tuple"),
         ({"models": 7}, "models = 7"),
-        ({"models": [""]}, "models = '': it is no name of a model"),
-        ({"models": ["--x"]}, "models = '--x'"),
-        ({"warm_up": "no"}, "warm_up = 'no': it should be True or False"),
-        ({"request": 1}, "request = 1: it should be True or False"),
-        ({"resume": "x"}, "resume = 'x': it should be True or False"),
+        ({"models": [""]}, "models.0 = '': "),
+        ({"models": ["--x"]}, "models.0 = '--x'"),
+        ({"warm_up": "no"}, "warm_up = 'no': it should be a valid boolean"),
+        ({"request": 1}, "request = 1: it should be a valid boolean"),
+        ({"resume": "x"}, "resume = 'x': it should be a valid boolean"),
         ({"resume": True}, "resume = True: there is no file to go on with"),
         ({"drop_caches": True}, "drop_caches = True: only a cold start empties caches"),
-        ({"health_path": "health"}, "health_path = 'health': it is no path of a URL"),
+        ({"health_path": "health"}, "health_path = 'health': must be the path of a URL; give one such as /health"),
         ({"health_path": "/a b"}, "health_path"),
         ({"health_path": "/ü"}, "health_path"),
-        ({"health_path": None}, "health_path = None"),
-        ({"dataset": "x" * 300}, "dataset = .*up to 200 characters"),
-        ({"limits": Limits(ready_s=float("nan"))}, "ready_s = nan"),
-        ({"limits": Limits(ready_s="5")}, "ready_s = '5': it should be seconds"),  # type: ignore[arg-type]
-        ({"limits": Limits(grace_s=0)}, "grace_s = 0"),
-        ({"listener": 5}, "listener = 5: it cannot be called"),
-        ({"out": 42}, "out = 42: it is no name of a file"),
+        ({"health_path": 5}, "health_path = 5"),
+        ({"dataset": "x" * 300}, "dataset = .*at most 200 characters"),
+        ({"limits": {"ready_s": float("nan")}}, "ready_s = nan"),
+        ({"limits": {"ready_s": "5"}}, "ready_s = '5': it should be a valid number"),
+        ({"limits": {"grace_s": 0}}, "grace_s = 0: it should be greater than 0"),
+        ({"limits": 5}, "limits = 5"),
+        ({"listener": 5}, "listener = 5: must be a function"),
+        ({"out": 42}, "out = 42: must be the name of a file"),
         ({"model": 42}, "model_cfg = 42"),
         ({"profile": 42}, "profile = 42"),
         ({"hardware": 42}, "hw_cfg = 42"),
@@ -831,10 +921,12 @@ def test_what_could_not_be_recorded_is_not_started(engine: str, tmp_path: Path) 
 
 
 def test_options_are_checked(engine: str) -> None:
-    bad = run_cli("--plan", "everything", "--", *engine.split())
-    assert bad.returncode == 2
-    assert "plan = 'everything': not a known name" in bad.stderr.replace("\n", " ")
-    with pytest.raises(ConfigError, match=r"--plan = 'full': --differential is a plan of its own; give one of the two"):
+    bad = command("profile", "--plan", "everything", "--", *engine.split())
+    assert bad.status == 2
+    assert "plan = 'everything': it should be 'base'" in bad.err.replace("\n", " ")
+    with pytest.raises(
+        ConfigError, match=r"--plan = 'full': contradicts --differential, a plan of its own; give one of the two"
+    ):
         _kind("full", differential=True)
     assert [_kind(None, differential=False), _kind("quick", differential=False)] == ["base", "quick"]
     assert _kind(None, differential=True) == _kind("differential", differential=True) == "differential"
@@ -871,7 +963,9 @@ def test_what_ends_a_plan_says_what_is_kept(engine: str, tmp_path: Path, monkeyp
         if news.record is not None:
             (tmp_path / "model").rename(tmp_path / "gone")
 
-    with pytest.raises(InputFileError, match="it was there when the plan began, and is gone; put the model") as caught:
+    with pytest.raises(
+        InputFileError, match="it was there when the schedule began, and is gone; put the model"
+    ) as caught:
         measured(f"{engine} --enforce-eager", repetitions=2, out=out, listener=vanish, request=False)
     assert caught.value.__notes__ == [
         f"1 record(s) of this session are kept in {out}; resume=True (--resume) goes on after them"
@@ -890,8 +984,8 @@ def test_a_file_for_records_is_tried_before_anything_starts(engine: str, tmp_pat
         (tmp_path, "cannot be written"),
         (other, "it holds no JSON lines"),
         (tmp_path / ("x" * 300), "File name too long"),
-        ("a\0b", "it is no name of a file"),
-        ("", "it is no name of a file"),
+        ("a\0b", "must be the name of a file"),
+        ("", "must be the name of a file"),
     ):
         for resume in (False, True):
             with pytest.raises(StartupModelError, match=message):
@@ -938,8 +1032,8 @@ def test_what_can_be_known_is_known_before_the_checkpoint_is_read(
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match="another program listens there"):
             measured(f"{engine} --port {port}")
-        dry = run_cli("--dry-run", "--hardware", "cpu", "--", *engine.split(), "--port", str(port))
-    assert (dry.returncode, "another program listens there" in dry.stderr) == (2, True)
+        dry = command("profile", "--dry-run", "--hardware", "cpu", "--", *engine.split(), "--port", port)
+    assert (dry.status, "another program listens there" in dry.err) == (2, True)
     assert starts_of(tmp_path) == []
 
 
@@ -950,10 +1044,10 @@ def test_values_of_secret_flags_and_variables_are_hidden_wherever_they_stand() -
     words = ["vllm", "serve", "m", "--api-key", "first", "second", "--port", "80", "--hf-token=plainword"]
     environment = {"VLLM_S3_CRED": "alpha", "HF_TOKEN": "beta/gamma", "SSH_AUTH_SOCK": "/etc", "SOME_AUTH": "1", "HOME": "/home/me"}  # fmt: skip
     assert set(secret_values(words, environment)) == {"first", "second", "plainword", "alpha", "beta/gamma"}
-    hide = hiding(words, environment)
+    hide = redactor(words, environment)
     assert hide("key first, second; plainword alpha beta/gamma 80") == "key ***, ***; *** *** *** 80"
-    assert hiding(["vllm", "serve", "m"], {})("api_key=abc of m") == "api_key=*** of m"
-    assert launch_of("vllm serve m --api-key mykey --served-model-name mykey").label().count("mykey") == 0
+    assert redactor(["vllm", "serve", "m"], {})("api_key=abc of m") == "api_key=*** of m"
+    assert launch_of("vllm serve m --api-key mykey --served-model-name mykey").redacted().count("mykey") == 0
 
 
 def test_no_secret_of_the_command_is_in_what_is_said(
@@ -999,7 +1093,7 @@ def test_an_engine_that_dies_on_the_first_request(engine: str, monkeypatch: pyte
 def test_answers_without_an_end(engine: str, monkeypatch: pytest.MonkeyPatch, behaviour: str, note: str) -> None:
     monkeypatch.setenv("FAKE_ENGINE", behaviour)
     heard: list[StepNews] = []
-    limits = QUICK._replace(request_s=0.5 if behaviour == "drip" else 10.0)
+    limits = QUICK.replace(request_s=0.5 if behaviour == "drip" else 10.0)
     (run,) = measured(f"{engine} --enforce-eager", listener=heard.append, limits=limits)
     assert run.status == "ok"
     assert heard[-1].note.startswith(f"no first token: {note}")
@@ -1019,7 +1113,10 @@ def test_one_deadline_for_all_that_a_server_is_asked() -> None:
                     except OSError:
                         return
 
-        for ask, late in ((first_token, "no token came within 0.2 s"), (served_version, None)):
+        for ask, late in (
+            (first_token, "no token came within 0.2 s"),
+            (lambda port, limit: served_version(port, limit, ["/version"]), None),
+        ):
             thread = threading.Thread(target=drip)
             thread.start()
             found = ask(listener.getsockname()[1], 0.2)
@@ -1062,34 +1159,45 @@ def test_another_program_that_answers_in_the_place_of_the_server(
     assert len(starts_of(tmp_path)) == 1
 
 
-def test_a_server_that_is_out_of_reach_is_said() -> None:
+def test_an_external_launcher_is_said() -> None:
     launch = launch_of("docker run -p {port}:8000 vllm/vllm-openai --model m")
-    assert launch.out_of_reach == "docker"
-    plan = make_plan(launch, NODE, model=ModelConfig.from_catalogue("Qwen/Qwen3-0.6B"))
+    assert launch.external_launcher == "docker"
+    plan = schedule_of(launch, NODE, model=ModelConfig.from_catalogue("Qwen/Qwen3-0.6B"))
     assert "docker starts the server elsewhere: it ends only as far as docker ends it" in plan.warnings[0]
-    assert launch_of("vllm serve m").out_of_reach is None
+    assert launch_of("vllm serve m").external_launcher is None
 
 
-def test_output_that_is_not_read_yet_is_bounded() -> None:
-    arrivals = _Arrivals()
-    piece = b"x" * 2**20
-    pump = threading.Thread(target=lambda: [arrivals.put(piece, float(count)) for count in range(40)])
-    pump.start()
-    pump.join(0.3)
-    assert pump.is_alive()
-    assert len(arrivals._items) <= 2**24 // (2**20 + _ITEM) + 1
-    assert [arrivals.take(1.0)[1] for _ in range(40)] == list(map(float, range(40)))
-    pump.join()
-    assert arrivals.take(0.0)[0] == b""
-    blocked = threading.Thread(target=lambda: [arrivals.put(piece, 0.0) for _ in range(40)])
-    blocked.start()
-    arrivals.close()
-    blocked.join()
+class Talker:
+    """A server that prints without end."""
+
+    started = 0.0
+
+    def __init__(self, pieces: int) -> None:
+        self.said, self.pieces = 0, pieces
+
+    def read(self, _: float) -> bytes | None:
+        self.said += 1
+        return b"x" * 4096 if self.said <= self.pieces else None
+
+
+def test_output_that_is_not_read_yet_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_module, "_MAX_WAITING", 50)
+    talker = Talker(200)
+    follower = Follower(talker, lambda _: None)  # type: ignore[arg-type]
+    time.sleep(0.1)
+    assert talker.said == 51  # one more is held
+    while follower.step():
+        pass
+    assert talker.said == 201
+    assert not follower.step()
+    blocked = Follower(Talker(10**9), lambda _: None)  # type: ignore[arg-type]
+    blocked.close()
 
 
 def test_a_server_that_prints_much_loses_nothing_of_its_log(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ENGINE", "flood")
-    (run,) = measured(f"{engine} --enforce-eager", limits=QUICK._replace(ready_s=60.0, request_s=60.0))
+    monkeypatch.setattr(start_module, "_MAX_WAITING", 64)
+    (run,) = measured(f"{engine} --enforce-eager", limits=QUICK.replace(ready_s=60.0, request_s=60.0))
     assert run.first_token_s is not None
     assert {"weight_load", "kv_cache_init"} <= run.phases.keys()
 
@@ -1138,19 +1246,19 @@ def test_the_state_of_the_compile_cache_is_what_the_log_says() -> None:
 
 def test_warm_starts_find_the_graphs_of_the_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    fresh, warm, other = Step(compile_cache="fresh"), Step(dummy=True), Step("another")
+    fresh, warm, other = Case(compile_cache="fresh"), Case(dummy=True), Case("another")
     with CompileCaches() as caches:
-        assert caches.variables(warm, {}) == {}
-        first = dict(caches.variables(fresh, {}))
-        assert dict(caches.variables(warm, {})) == first
-        assert caches.variables(other, {}) == {}
-        second = dict(caches.variables(fresh, {}))
+        assert caches.variables(warm.group, "warm", {}) == {}
+        first = dict(caches.variables(fresh.group, "fresh", {}))
+        assert dict(caches.variables(warm.group, "warm", {})) == first
+        assert caches.variables(other.group, "warm", {}) == {}
+        second = dict(caches.variables(fresh.group, "fresh", {}))
         assert second != first
         assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with CompileCaches() as caches, pytest.raises(StartupModelError, match="no folder can be made"):
-        caches.variables(fresh, {})
+        caches.variables(fresh.group, "fresh", {})
 
 
 def test_the_folder_of_compile_caches_goes_with_the_profiler(
@@ -1158,13 +1266,13 @@ def test_the_folder_of_compile_caches_goes_with_the_profiler(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     given = []
-    real = starts_module.Server
+    real = start_module.Server
 
     def note(*words: Any, **options: Any) -> Server:
         given.append(options["temporary"])
         return real(*words, **options)
 
-    monkeypatch.setattr(starts_module, "Server", note)
+    monkeypatch.setattr(start_module, "Server", note)
     measured(engine, compile_cache="fresh", request=False)
     assert [path.parent for path in given] == [tmp_path]
     assert not given[0].exists()
@@ -1215,7 +1323,7 @@ def test_notes_about_models_that_cannot_be_copied(tmp_path: Path, monkeypatch: p
         target.mkdir(parents=True)
         raise shutil.Error([(str(source), str(target), "No space left on device")])
 
-    monkeypatch.setattr("calibration.measure.caches.shutil.copytree", fill_the_disk)
+    monkeypatch.setattr("calibration.measure.states.shutil.copytree", fill_the_disk)
     with fresh_compile_cache(variables, tmp_path) as found:
         assert not (Path(found["VLLM_CACHE_ROOT"]) / "modelinfos").exists()
 
@@ -1262,14 +1370,14 @@ def test_keys_are_sent_as_headers() -> None:
     assert authorization(None) == authorization("") == authorization("a\nb") == {}
 
 
-def test_steps_in_words() -> None:
+def test_cases_in_words() -> None:
     launch = launch_of("vllm serve Qwen/Qwen3-0.6B")
-    assert Step().words() == "base, page cache hot, compile cache warm"
-    assert Step("m", "as_is", eager=True, repetition=2).words() == "eager, m, page cache as is, repetition 2"
-    assert Step(dummy=True, compile_cache="fresh").words() == "dummy, compile cache fresh"
-    assert Step(dummy=True).key(launch).startswith("dummy ")
-    assert len({step.key(launch) for step in (Step(), Step("m"), Step(torch_compile="off"), Step(repetition=2))}) == 4
-    model, engine = configuration(launch, Step(page_cache="cold", compile_cache="fresh"))
+    assert Case().words() == "base, page cache hot, compile cache warm"
+    assert Case("m", "as_is", eager=True, repetition=2).words() == "eager, m, page cache as is, repetition 2"
+    assert Case(dummy=True, compile_cache="fresh").words() == "dummy, compile cache fresh"
+    assert Case(dummy=True).key(launch).startswith("dummy ")
+    assert len({case.key(launch) for case in (Case(), Case("m"), Case(torch_compile="off"), Case(repetition=2))}) == 4
+    model, engine = ScheduleInputs(launch, NODE).configuration(Case(page_cache="cold", compile_cache="fresh"))
     assert model.name == "Qwen/Qwen3-0.6B"
     assert (engine.page_cache, engine.compile_cache) == ("cold", "cold")
 

@@ -16,12 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from calibration.measure import server as server_module
-from calibration.measure import sockets
-from calibration.measure.server import Server, free_port
+from calibration.measure.server import Server, free_port, listens_below
 from calibration.measure.supervisor import descendants
 from startup_model.errors import ConfigError
 
@@ -498,7 +495,7 @@ def test_what_cannot_be_run_is_named(words: list[str], reason: str) -> None:
 
 @pytest.mark.parametrize("folder", ["", ".", "relative", "/nowhere/at/all", "/dev/null"])
 def test_what_is_no_temporary_folder_is_refused(folder: str) -> None:
-    with pytest.raises(ConfigError, match=r"temporary.*absolute path; make one"):
+    with pytest.raises(ConfigError, match=r"temporary.*must be a folder with an absolute path; make one"):
         Server(["true"], temporary=folder)
 
 
@@ -511,22 +508,20 @@ def test_a_temporary_folder_stays_when_the_server_is_stopped(tmp_path: Path) -> 
 # --- parts --------------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(min_value=-1, max_value=2**63))
-def test_a_mark_is_a_limit_that_may_be_set(hard: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resource, "getrlimit", lambda _: (hard, hard))
-        mark = server_module._new_mark()
-    assert 0 <= mark <= server_module._LARGEST_MARK
-    assert mark < hard or hard in (resource.RLIM_INFINITY, 0)
-    assert mark > 0 or 0 <= hard < 8
+@pytest.mark.parametrize("hard", [-1, 0, 7, 8, 9, 200_000, 2**60, 2**63])
+def test_a_marker_is_a_limit_that_may_be_set(monkeypatch: pytest.MonkeyPatch, hard: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (hard, hard))
+    marker = server_module._new_marker()
+    assert 0 <= marker <= server_module._MAX_MARKER
+    assert marker < hard or hard in (resource.RLIM_INFINITY, 0)
+    assert marker > 0 or 0 <= hard < 8
 
 
-def test_limits_are_read_as_the_kernel_writes_them() -> None:
-    """/proc/PID/limits of Linux 6.18."""
-    line = b"Limit                     Soft Limit           Hard Limit           Units     \nMax realtime timeout      %s            %s            us        \n"
-    assert server_module._realtime_limit(line % (b"unlimited", b"unlimited")) is None
-    assert server_module._realtime_limit(line % (b"200000   ", b"1127970766894771458")) == 1127970766894771458
-    assert server_module._realtime_limit(b"") is None
+def test_the_marker_of_a_process_is_read() -> None:
+    assert server_module._marker_of(os.getpid()) == resource.getrlimit(resource.RLIMIT_RTTIME)[1]
+    with Server(["sleep", "900"], grace_s=0.1) as server:
+        assert server_module._marker_of(server.pid) == server._marker
+    assert server_module._marker_of(server.pid) is None
 
 
 LISTENER = "import socket, sys, time; s = socket.create_server((sys.argv[1], int(sys.argv[2]))); print('up', flush=True); time.sleep(900)"
@@ -543,7 +538,7 @@ def test_who_listens_on_a_port(address: str) -> None:
         while server.read(0.5) != b"up\n":
             pass
         assert server.listens(port) is True
-        assert sockets.listens_below(port, os.getpid()) is True
+        assert listens_below(port, os.getpid()) is True
         with Server(["sleep", "900"], grace_s=0.1) as other:
             assert other.listens(port) is False
         assert other.listens(port) is None
@@ -555,30 +550,44 @@ def test_a_foreign_program_on_the_port_is_told_apart() -> None:
         assert server.listens(foreign.getsockname()[1]) is False
 
 
-def test_who_listens_is_unknown_where_files_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(*_: object) -> list[str]:
-        raise PermissionError
+class Entry(NamedTuple):
+    """A socket, as psutil gives it."""
 
+    laddr: Any
+    pid: int | None
+    status: str = "LISTEN"
+
+
+class Address(NamedTuple):
+    ip: str
+    port: int
+
+
+def test_who_listens_is_unknown_where_files_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    below = [os.getpid()]
+    monkeypatch.setattr(server_module, "descendants", lambda root: below)
     with socket.create_server(("127.0.0.1", 0)) as own:
         port = own.getsockname()[1]
+        assert listens_below(port, 1) is True
+        below = []
+        assert listens_below(port, 1) is None
         below = [os.getpid()]
-        monkeypatch.setattr(sockets, "descendants", lambda root: below)
-        assert sockets.listens_below(port, 1) is True
-        monkeypatch.setattr(sockets.os, "listdir", refuse)
-        assert sockets.listens_below(port, 1) is None
-        monkeypatch.setattr(sockets, "_TABLES", (tmp_path / "tcp",))
-        assert sockets.listens_below(port, 1) is None
-        (tmp_path / "tcp").write_bytes(b"  sl  local_address\n\xff 0: : : 0A\n   1: zz:yy 0:0 0A 0 0 0 0 0 x\n")
-        assert sockets.listens_below(port, 1) is None
+        listeners: list[Entry] = []
+        monkeypatch.setattr("psutil.net_connections", lambda kind: listeners)
+        assert listens_below(port, 1) is None  # nobody listens
+        listeners = [Entry(Address("127.0.0.1", port), None)]
+        assert listens_below(port, 1) is False  # all files of ours can be read: it is somebody else's
+        monkeypatch.setattr(os, "access", lambda *_: False)
+        assert listens_below(port, 1) is None
+        listeners = [Entry(Address("127.0.0.1", port), os.getpid(), "ESTABLISHED")]
+        assert listens_below(port, 1) is None
+        monkeypatch.setattr(server_module, "sees_listeners", lambda: False)  # without psutil
+        assert listens_below(port, 1) is None
 
 
 def test_the_listener_that_the_kernel_prefers_counts() -> None:
     """As ``inet_lookup_listener`` of the kernel chooses: the address itself, then any address, IPv4 first."""
     addresses = ("::1", "::", "0.0.0.0", "127.0.0.1")  # noqa: S104  looked up
-    lines = [(sockets._address(text), inode) for inode, text in enumerate(addresses)]
-    assert [sockets._preferred(lines[:count]) for count in range(5)] == [set(), set(), {1}, {2}, {3}]
-    mapped = (sockets._address("::ffff:127.0.0.1"), 9)
-    assert sockets._preferred([*lines, mapped]) == {3, 9}
-    if sys.byteorder == "little":
-        assert sockets._address("127.0.0.1") == "0100007F"  # /proc/net/tcp of x86, proc_net_tcp.rst
-        assert sockets._address("::1") == "00000000000000000000000001000000"
+    listeners = [(address, pid) for pid, address in enumerate(addresses)]
+    assert [server_module._preferred(listeners[:count]) for count in range(5)] == [set(), set(), {1}, {2}, {3}]
+    assert server_module._preferred([*listeners, ("::ffff:127.0.0.1", 9)]) == {3, 9}

@@ -1,21 +1,32 @@
-"""``startup-model profile``: measure starts of a real server."""
+"""``startup-model profile``: measure starts of a real server; what is said meanwhile, and the tables at the end."""
 
 from __future__ import annotations
 
+import json
 import signal
+import sys
 import threading
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from startup_model.errors import ConfigError
 
-__all__ = ["register"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from calibration.measure.difference import IsolatedPhases
+    from calibration.measure.run import ScheduleEvent
+    from calibration.measure.schedule import Schedule
+    from calibration.runs.record import RunRecord
+
+_SAYS_S = 10.0  # between two lines where there is no terminal
 
 
 def register(app: typer.Typer) -> None:
@@ -23,140 +34,113 @@ def register(app: typer.Typer) -> None:
     app.command("profile")(profile_command)
 
 
+def _option(name: str, help_: str) -> Any:
+    return typer.Option(name, help=help_)
+
+
 def profile_command(
     command: Annotated[list[str], typer.Argument(help="The server's command, after --: vllm serve MODEL ...")],
-    out: Annotated[Path, typer.Option("--out", help="JSONL file that each record is appended to.")] = Path(
-        "runs.jsonl"
-    ),
+    out: Annotated[Path, _option("--out", "JSONL file that each record is appended to.")] = Path("runs.jsonl"),
     plan: Annotated[
         str | None,
-        typer.Option(
+        _option(
             "--plan",
-            help="base (default), differential, quick (one warm start a model) or full (all that can be told apart).",
+            "base (default), differential, quick (one warm start a model) or full (all that can be told apart).",
         ),
     ] = None,
     differential: Annotated[
-        bool, typer.Option("--differential", help="Base, eager and dummy weights: the same as --plan differential.")
+        bool, _option("--differential", "Base, eager and dummy weights: the same as --plan differential.")
     ] = False,
     model: Annotated[
         list[str] | None,
-        typer.Option(
+        _option(
             "--model",
-            help="Models to put in the place of the command's; may be repeated. Of a program that is not known here: the model that it serves.",
+            "Models to put in the place of the command's; may be repeated. Of a program that is not known here: the model that it serves.",
         ),
     ] = None,
-    repetitions: Annotated[int, typer.Option("--repetitions", help="Starts of each kind.")] = 1,
-    page_cache: Annotated[str, typer.Option("--page-cache", help="hot, cold or as_is, before each start.")] = "hot",
-    compile_cache: Annotated[str, typer.Option("--compile-cache", help="warm or fresh.")] = "warm",
+    repetitions: Annotated[int, _option("--repetitions", "Starts of each kind.")] = 1,
+    page_cache: Annotated[str, _option("--page-cache", "hot, cold or as_is, before each start.")] = "hot",
+    compile_cache: Annotated[str, _option("--compile-cache", "warm or fresh.")] = "warm",
     torch_compile: Annotated[
-        str, typer.Option("--torch-compile", help="on (as the command has it) or off (-O0 for vLLM).")
+        str, _option("--torch-compile", "on (as the command has it) or off (-O0 for vLLM).")
     ] = "on",
     no_warm_up: Annotated[
-        bool,
-        typer.Option("--no-warm-up", help="Do not keep the first start apart: the engine was started a moment ago."),
+        bool, _option("--no-warm-up", "Do not exclude the first start as warm-up: the engine was started a moment ago.")
     ] = False,
     drop_caches: Annotated[
-        bool,
-        typer.Option("--drop-caches", help="With --page-cache cold: empty the page cache of the whole host, as root."),
+        bool, _option("--drop-caches", "With --page-cache cold: empty the page cache of the whole host, as root.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Leave out steps whose records, of this host, are in the file already.")
+        bool, _option("--resume", "Leave out cases whose records, of this host, are in the file already.")
     ] = False,
     hardware: Annotated[
-        str | None, typer.Option("--hardware", help="Node (preset or JSON file); worked out from this host otherwise.")
+        str | None, _option("--hardware", "Node (preset or JSON file); worked out from this host otherwise.")
     ] = None,
-    dataset: Annotated[str, typer.Option("--dataset", help="Name of this session in the records.")] = "",
-    profile: Annotated[str | None, typer.Option("--profile", help="Profile to expect times by.")] = None,
+    dataset: Annotated[str, _option("--dataset", "Name of this session in the records.")] = "",
+    profile: Annotated[str | None, _option("--profile", "Profile to expect times by.")] = None,
     health_path: Annotated[
-        str, typer.Option("--health-path", help="Path that answers 200 when the server is ready.")
-    ] = "/health",
-    no_request: Annotated[bool, typer.Option("--no-request", help="Send no first request.")] = False,
-    ready_timeout: Annotated[
-        float, typer.Option("--ready-timeout", help="Seconds until a server must be ready.")
-    ] = 1800.0,
-    grace: Annotated[float, typer.Option("--grace", help="Seconds from SIGTERM to SIGKILL.")] = 15.0,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be started, and how long it would take.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Records on standard output, one a line.")] = False,
+        str | None, _option("--health-path", "Path that answers 200 when the server is ready; default: the engine's.")
+    ] = None,
+    no_request: Annotated[bool, _option("--no-request", "Send no first request.")] = False,
+    ready_timeout: Annotated[float, _option("--ready-timeout", "Seconds until a server must be ready.")] = 1800.0,
+    grace: Annotated[float, _option("--grace", "Seconds from SIGTERM to SIGKILL.")] = 15.0,
+    dry_run: Annotated[bool, _option("--dry-run", "Say what would be started, and how long it would take.")] = False,
+    as_json: Annotated[bool, _option("--json", "Records on standard output, one a line.")] = False,
 ) -> None:
     """Start a real server, measure its phases, time to ready and first token, stop it; records for calibration."""
-    from calibration.host import fingerprint, host_facts
     from calibration.measure.difference import isolated_phases
     from calibration.measure.launch import launch_of
-    from calibration.measure.plan import make_plan
-    from calibration.measure.run import finished_steps, node_of, run_plan
-    from calibration.measure.session import Session
-    from calibration.measure.starts import Limits
-    from calibration.measure.view import View, announce, print_runs
-    from startup_model.predictor import as_model, as_profile
+    from calibration.measure.run import finished_cases, prepared, run_schedule
+    from calibration.measure.schedule import ScheduleOptions
+    from calibration.measure.start import Limits
 
     launch = launch_of(command)
-    facts = host_facts()
-    names = model or []
-    is_served = launch.engine is None and len(names) == 1
-    session = Session(
-        launch,
-        node_of(hardware, launch, facts),
-        model=as_model(names[0]) if is_served else None,
-        facts=facts,
-        host=fingerprint(facts),
-        dataset=dataset,
-        health_path=health_path,
-        request=not no_request,
-        drop_caches=drop_caches,
-        limits=Limits(ready_s=ready_timeout, grace_s=grace),
-    )
-    steps = make_plan(
-        launch,
-        session.hardware,
-        kind=_kind(plan, differential=differential),  # type: ignore[arg-type]
-        models=[] if is_served else names,
+    models = model or []
+    served = models[0] if launch.engine is None and len(models) == 1 else None
+    options = ScheduleOptions(
+        plan=_kind(plan, differential=differential),  # type: ignore[arg-type]
+        models=() if served else tuple(models),
         repetitions=repetitions,
         page_cache=page_cache.replace("-", "_"),  # type: ignore[arg-type]
         compile_cache=compile_cache,  # type: ignore[arg-type]
         torch_compile=torch_compile,  # type: ignore[arg-type]
-        warm_up=not (no_warm_up or drop_caches),
-        model=session.model,
-        prior=as_profile(profile),
+        warm_up=not no_warm_up,
     )
-    session.check(steps)
+    session, schedule = prepared(
+        command, options, hardware=hardware, model=served, profile=profile, health_path=health_path, resume=resume, dataset=dataset,
+        request=not no_request, drop_caches=drop_caches, limits=Limits(ready_s=ready_timeout, grace_s=grace),
+    )  # fmt: skip
+    session.check(schedule)
     with _plain_warnings():
-        announce(steps, finished_steps(session, steps, out) if resume else {}, launch.label())
+        announce(schedule, finished_cases(session, schedule, out) if resume else {}, launch.redacted())
         if dry_run:
             return
         with _ends_orderly(), View(as_json=as_json) as view:
-            records = list(run_plan(session, steps, out=out, resume=resume, listener=view.hear))
+            records = list(run_schedule(session, schedule, out=out, listener=view.on_event))
     if not as_json:
         print_runs(records, isolated_phases(records), out)
 
 
 def _kind(plan: str | None, *, differential: bool) -> str:
-    """The kind of plan that two options ask for. Raises ConfigError when they contradict each other."""
+    """The kind of schedule that two options ask for. Raises ConfigError when they contradict each other."""
     if not differential:
         return plan or "base"
     if plan not in (None, "differential"):
-        raise ConfigError("--plan", plan, "--differential is a plan of its own", "give one of the two")
+        raise ConfigError("--plan", plan, "contradicts --differential, a plan of its own", "give one of the two")
     return "differential"
 
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Warnings are lines like all others, without the place in the program that they come from."""
-    from calibration.measure.view import say
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        say(f"warning: {message}")
-
     with warnings.catch_warnings():
-        warnings.showwarning = show
+        warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
         yield
 
 
 @contextmanager
 def _ends_orderly() -> Iterator[None]:
     """SIGTERM and SIGHUP unwind the block, as Ctrl-C does, so that nothing temporary stays behind; what is kept is said."""
-    from calibration.measure.view import say
 
     def end(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -175,3 +159,161 @@ def _ends_orderly() -> Iterator[None]:
     finally:
         for number, handler in handled.items():
             signal.signal(number, handler)
+
+
+# --- what is said meanwhile ---
+
+
+def say(text: str) -> None:
+    """Say a line on standard error."""
+    sys.stderr.write(f"startup-model: {text}\n")
+    sys.stderr.flush()
+
+
+def announce(schedule: Schedule, done: Mapping[int, RunRecord], command: str) -> None:
+    """Say what will be started, and how long it will take. ``done``: places of the cases that need no start."""
+    before = f", {len(done)} of them done before" if done else ""
+    say(f"{len(schedule.cases)} case(s){before}, {_about(schedule.remaining_s(done))} in all, of: {command}")
+    is_first = True
+    for place, case in enumerate(schedule.cases):
+        if place in done:
+            say(f"  {case.words()}: done before")
+            continue
+        starts = schedule.starts_s(place, is_first=is_first)
+        is_first = False
+        warm_up = f", and {_about(starts[0])} for a start before it, excluded as warm-up" if len(starts) > 1 else ""
+        say(f"  {case.words()}: {_about(starts[-1])}{warm_up}")
+    for warning in schedule.warnings:
+        say(f"warning: {warning}")
+
+
+def _about(seconds: float | None) -> str:
+    if seconds is None:
+        return "for an unknown time"
+    return f"about {seconds:.0f} s" if seconds < 120 else f"about {seconds / 60:.0f} min"
+
+
+class View:
+    """Follows a schedule: a bar on a terminal, lines elsewhere; with ``as_json`` records on standard output, one a line."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._began = time.monotonic()
+        self._last = 0.0
+        self._activity = ""
+        self._progress = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = (BarColumn(bar_width=20), TextColumn("{task.fields[words]}", markup=False))
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._progress.add_task("", total=1.0, words="")
+
+    def __enter__(self) -> View:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def on_event(self, event: ScheduleEvent) -> None:
+        """Show it."""
+        if event.record is not None:
+            self._ended(event, event.record)
+        elif event.progress is not None:
+            self._under_way(event)
+
+    def _ended(self, event: ScheduleEvent, record: RunRecord) -> None:
+        if self._as_json:
+            sys.stdout.write(json.dumps(record.model_dump(mode="json"), allow_nan=False) + "\n")
+            sys.stdout.flush()
+        wall = "" if record.wall_s is None else f"ready after {record.wall_s:.2f} s"
+        if wall and record.measured_from == "first_line":
+            wall += " from its first line"
+        token = "" if record.first_token_s is None else f"first token after {record.first_token_s:.2f} s"
+        note = f"{event.note}: excluded as warm-up" if event.is_warm_up else event.note
+        text = f"{event.case.words()}: {', '.join(filter(None, (wall, token)))}{f' ({note})' if note else ''}"
+        if self._progress is not None:
+            self._progress.console.print(f"startup-model: {text}", markup=False, highlight=False, soft_wrap=True)
+        else:
+            say(text)
+
+    def _under_way(self, event: ScheduleEvent) -> None:
+        assert event.progress is not None  # noqa: S101  the caller has looked
+        now = time.monotonic()
+        phase, elapsed_s, doing = event.progress
+        activity = doing or (f"after {phase}" if phase else "waiting for a line that is known")
+        left = "" if event.left_s is None else f"; {_about(event.left_s)} left"
+        words = f"{event.place + 1}/{len(event.schedule.cases)} {event.case.name}: {elapsed_s:.0f} s, {activity}{left}"
+        if self._progress is not None:
+            spent = now - self._began
+            share = 0.0 if event.left_s is None else spent / max(spent + event.left_s, 1e-9)
+            self._progress.update(self._task, completed=share, words=words)
+        elif activity != self._activity or now - self._last >= _SAYS_S:
+            self._activity, self._last = activity, now
+            say(words)
+
+
+# --- tables ---
+
+
+def print_runs(records: Sequence[RunRecord], isolated: Sequence[IsolatedPhases], out: Path) -> None:
+    """The starts side by side, what their differences isolate, and what to do next."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    starts = [
+        (f"{run.model.name}\n{_state(run)}", _seconds(run), {"time to ready": run.wall_s, "first token": run.first_token_s})
+        for run in records
+    ]  # fmt: skip
+    _print_table(console, "measured starts (seconds)", starts)
+    if isolated:
+        columns = [
+            (f"{entry.model}\nbase less {entry.label}", entry.differences_s, {"time to ready": entry.by_wall_s})
+            for entry in isolated
+        ]
+        _print_table(console, "base less other start (seconds)", columns)
+    for entry in isolated:
+        by_log = "" if entry.by_log_s is None else f", {entry.by_log_s:.2f} s by its log"
+        by_wall = "unknown" if entry.by_wall_s is None else f"{entry.by_wall_s:.2f} s by the time to ready"
+        console.print(f"{entry.model}: {' + '.join(entry.phases)} = {by_wall}{by_log}", soft_wrap=True)
+    console.print(f"written: {out}; next: startup-model calibrate {out} --out host.json", soft_wrap=True)
+
+
+def _print_table(
+    console: Console, title: str, columns: Iterable[tuple[str, Mapping[str, float], Mapping[str, float | None]]]
+) -> None:
+    """Columns: head, seconds of the phases, seconds of the whole."""
+    from rich.table import Table
+
+    table = Table("phase", title=title, title_justify="left")
+    heads, *sections = zip(*columns, strict=True)
+    for head in heads:
+        table.add_column(head, justify="right", overflow="fold")
+    for section in sections:
+        for name in dict.fromkeys(name for column in section for name in column):
+            values = (column.get(name) for column in section)
+            table.add_row(name, *("" if value is None else f"{value:.2f}" for value in values))
+        table.add_section()
+    console.print(table)
+
+
+def _seconds(record: RunRecord) -> dict[str, float]:
+    return dict(record.phases) | {" + ".join(figure.phases): figure.seconds for figure in record.sums}
+
+
+def _state(record: RunRecord) -> str:
+    from calibration.measure.difference import flags_of
+
+    flags = sorted(flags_of(record.engine))
+    compiles = not {"eager", "uncompiled"} & set(flags)
+    words = [
+        "" if record.step else "warm-up",
+        f"page {record.engine.page_cache}",
+        f"compile {record.engine.compile_cache}" if compiles else "",
+        *flags,
+    ]
+    return ", ".join(filter(None, words))

@@ -1,4 +1,4 @@
-"""What one flag leaves out: starts of one plan side by side, by wall time and phase by phase.
+"""What one flag leaves out: starts of one schedule side by side, by wall time and phase by phase.
 
 A start with ``--enforce-eager`` leaves out torch.compile and graph capture, one with ``--load-format dummy`` the reading of weights, one without torch.compile its
 tracing and compiling: base less other is what these phases take, whatever the engine logs of them.
@@ -8,31 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from calibration.runs.record import RunRecord
-from startup_model.engines.config import EngineConfig
-from startup_model.phases import Phase
+from startup_model.engines.config import LOAD_FORMATS, EngineConfig
+from startup_model.engines.engine import CaptureCount, Resolved
+from startup_model.phases import PHASES
 
-__all__ = ["IsolatedPhases", "flags_of", "isolated_phases"]
-
-_COMPILING = (Phase.GRAPH_TRACE.value, Phase.GRAPH_COMPILE.value)
-_ISOLATES: Mapping[str, tuple[str, ...]] = {
-    "eager": (*_COMPILING, Phase.GRAPH_CAPTURE.value),
-    "dummy": (Phase.WEIGHT_LOAD.value,),
-    "uncompiled": _COMPILING,
+_EVERYTHING = Resolved(
+    engine="", version=(), version_text="", generation="", dtype_bytes=2.0, kv_cache_dtype_bytes=2.0, gpu_memory_utilization=0.9, max_model_len=1, max_num_batched_tokens=1,
+    max_num_seqs=1, block_size=1, load_format=LOAD_FORMATS["auto"], compiles=True, captures=CaptureCount(1),
+)  # fmt: skip
+# What sets a start apart from the base -> flags that leave out phases.
+_LEAVES_OUT: Mapping[str, Mapping[str, Any]] = {
+    "eager": {"compiles": False, "captures": CaptureCount()},
+    "dummy": {"load_format": LOAD_FORMATS["dummy"]},
+    "uncompiled": {"compiles": False},
 }
-"""What sets a start apart from the base -> phases that it leaves out."""
-
 Flags = frozenset[str]
-
-
-class _Kind(NamedTuple):
-    """Starts that are repetitions of each other."""
-
-    flags: Flags
-    page_cache: str
-    compile_cache: str
+_Kind = tuple[Flags, str, str]  # flags, page cache, compile cache: starts of one kind are repetitions of each other
 
 
 class IsolatedPhases(NamedTuple):
@@ -54,43 +48,40 @@ class IsolatedPhases(NamedTuple):
 
 
 def isolated_phases(runs: Iterable[RunRecord]) -> tuple[IsolatedPhases, ...]:
-    """What the starts of a differential plan isolate, model by model.
+    """What the starts of a differential schedule isolate, model by model.
 
-    runs: records of ``profile_server``, or read from its file. Starts that were kept apart do not count; starts in different states of the page cache or the compile
+    runs: records of ``profile_server``, or read from its file. Starts that were excluded as warm-up do not count; starts in different states of the page cache or the compile
     cache are not compared, as far as both read weights or compile.
     """
-    groups: dict[object, list[RunRecord]] = {}
+    groups: dict[object, dict[_Kind, list[RunRecord]]] = {}
     for run in runs:
         if run.step and run.status == "ok":
-            groups.setdefault((run.model, run.hardware, run.host, run.dataset, _plain(run.engine)), []).append(run)
-    return tuple(entry for group in groups.values() for entry in _of_group(group))
+            plain = run.engine.replace(
+                enforce_eager=False, load_format="auto", optimization_level=None, torch_compile=None, page_cache="unknown", compile_cache="unknown"
+            )  # fmt: skip
+            kinds = groups.setdefault((run.model, run.hardware, run.host, run.dataset, plain), {})
+            kind = (flags_of(run.engine), run.engine.page_cache, run.engine.compile_cache)
+            kinds.setdefault(kind, []).append(run)
+    return tuple(entry for kinds in groups.values() for entry in _of_group(kinds))
 
 
-def _of_group(runs: Sequence[RunRecord]) -> Iterator[IsolatedPhases]:
-    kinds: dict[_Kind, list[RunRecord]] = {}
-    for run in runs:
-        kind = _Kind(flags_of(run.engine), run.engine.page_cache, run.engine.compile_cache)
-        kinds.setdefault(kind, []).append(run)
-    for other, others in kinds.items():
-        for label in sorted(other.flags):
-            flags = other.flags - {label}
-            base = [run for kind, found in kinds.items() if _is_base(kind, flags, label, other) for run in found]
+def _of_group(kinds: Mapping[_Kind, Sequence[RunRecord]]) -> Iterator[IsolatedPhases]:
+    for (other_flags, page_cache, compile_cache), others in kinds.items():
+        for label in sorted(other_flags):
+            # The base differs by one flag alone, as far as both read weights or compile.
+            pages = {page_cache} if label != "dummy" else {"hot", "cold", "unknown"}
+            graphs = compile_cache if label == "dummy" else "warm"
+            flags = other_flags - {label}
+            base = [run for (f, page, g), runs in kinds.items() if f == flags and page in pages and g == graphs for run in runs]  # fmt: skip
             if base:
                 yield _isolated(flags, label, base, others)
-
-
-def _is_base(kind: _Kind, flags: Flags, label: str, other: _Kind) -> bool:
-    """Whether starts of a kind differ from others by one flag alone, as far as both read weights or compile."""
-    same_page = label == "dummy" or kind.page_cache == other.page_cache
-    same_graphs = kind.compile_cache == (other.compile_cache if label == "dummy" else "warm")
-    return kind.flags == flags and same_page and same_graphs
 
 
 def _isolated(flags: Flags, label: str, base: Sequence[RunRecord], others: Sequence[RunRecord]) -> IsolatedPhases:
     mine, theirs = _seconds(base), _seconds(others)
     walls = [[run.ready_s for run in group if run.ready_s is not None] for group in (base, others)]
-    absent = {phase for flag in flags for phase in _ISOLATES[flag]}
-    isolated = tuple(phase for phase in _ISOLATES[label] if phase not in absent)
+    absent = {name for flag in flags for name in _left_out(flag)}
+    isolated = tuple(name for name in _left_out(label) if name not in absent)
     logged = [seconds for names, seconds in mine.items() if set(names) <= set(isolated)]
     names = dict.fromkeys([*mine, *theirs])
     return IsolatedPhases(
@@ -102,6 +93,12 @@ def _isolated(flags: Flags, label: str, base: Sequence[RunRecord], others: Seque
         differences_s={" + ".join(name): mine.get(name, 0.0) - theirs.get(name, 0.0) for name in names},
         starts=(len(base), len(others)),
     )
+
+
+def _left_out(flag: str) -> list[str]:
+    """Phases that a flag switches off."""
+    changed = _EVERYTHING._replace(**_LEAVES_OUT[flag])
+    return [name for name, row in PHASES.items() if row.is_off and row.is_off(changed) and not row.is_off(_EVERYTHING)]
 
 
 def _seconds(runs: Sequence[RunRecord]) -> dict[tuple[str, ...], float]:
@@ -123,10 +120,3 @@ def flags_of(engine: EngineConfig) -> Flags:
         "uncompiled": engine.optimization_level == 0 or engine.torch_compile is False,
     }
     return frozenset(name for name, is_set in flags.items() if is_set)
-
-
-def _plain(engine: EngineConfig) -> EngineConfig:
-    """An engine without what may set starts of one plan apart."""
-    return engine.replace(
-        enforce_eager=False, load_format="auto", optimization_level=None, torch_compile=None, page_cache="unknown", compile_cache="unknown"
-    )  # fmt: skip

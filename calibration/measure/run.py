@@ -1,60 +1,176 @@
-"""Profile a real server: run a plan step by step, keep each record at once, tell a listener; go on where an earlier session was interrupted."""
+"""Profile a real server: run a schedule case by case, keep each record at once, tell a listener; go on where an earlier session was interrupted."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from calibration.host import HostFacts, describe_host, fingerprint, host_facts
-from calibration.measure.launch import Launch, launch_of
-from calibration.measure.measuring import Memory, starts_of
-from calibration.measure.pace import Pace
-from calibration.measure.plan import Plan, PlanKind, make_plan
-from calibration.measure.session import Session, check_flag
-from calibration.measure.starts import Limits, Progress
-from calibration.measure.states import CompileCaches
-from calibration.measure.steps import CompileCache, PageCache, Step, TorchCompile
-from calibration.runs.read import ReadReport, read_runs
-from calibration.runs.record import RunRecord
+from pydantic import Field, SkipValidation, field_validator
+
+from calibration.host import HostFacts, checkpoint_files, describe_host, facts_in_words, fingerprint, host_facts
+from calibration.logs.compare import is_eager
+from calibration.measure.launch import Launch, environment_that_matters, launch_of, program_of, server_versions
+from calibration.measure.record import RunContext, record_of
+from calibration.measure.schedule import (
+    Case,
+    RemainingTime,
+    Schedule,
+    ScheduleInputs,
+    ScheduleKind,
+    ScheduleOptions,
+    TorchCompile,
+    make_schedule,
+)
+from calibration.measure.start import Limits, MeasuredStart, Progress, measure_start
+from calibration.measure.states import (
+    CompileCache,
+    CompileCaches,
+    CompileState,
+    Group,
+    PageCache,
+    PageState,
+    compile_state,
+    prepare_page_cache,
+)
+from calibration.runs.build import ReadReport
+from calibration.runs.read import read_runs
+from calibration.runs.record import Name, RunRecord
 from calibration.runs.write import append_run, check_appendable
+from startup_model.engines import find
 from startup_model.engines.config import EngineConfig
-from startup_model.errors import ConfigError, InputFileError, shown
+from startup_model.errors import ConfigError, InputFileError, shown, wrong_type
+from startup_model.files import is_folder
+from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
 from startup_model.predictor import HardwareLike, ModelLike, ProfileLike, as_hardware, as_model, as_profile
 
-__all__ = ["Listener", "StepNews", "finished_steps", "node_of", "profile_server", "run_plan"]
 
+class ScheduleEvent(NamedTuple):
+    """What a listener is told while a schedule runs."""
 
-class StepNews(NamedTuple):
-    """What a listener is told while a plan runs."""
-
-    plan: Plan
-    """The whole of it: steps, and the time that was expected."""
+    schedule: Schedule
+    """The whole of it: cases, and the time that was expected."""
     place: int
-    """Of the step in the plan, from 0."""
+    """Of the case in the schedule, from 0."""
     progress: Progress | None = None
     """Where the start is; None when it has just ended, or was there already."""
     record: RunRecord | None = None
     """Of a start that has ended, on disk by now."""
-    is_apart: bool = False
-    """Whether it is kept apart from the step: the first start of a session, or one that had to compile before a warm one. Another start of the step follows."""
+    is_warm_up: bool = False
+    """Whether it is excluded as warm-up: the first start of a session, or one that had to compile before a warm one. Another start of the case follows."""
     note: str = ""
-    """Why it is kept apart, what is missing in the record; "done before" for a step that was not started again."""
+    """Why it is a warm-up, what is missing in the record; "done before" for a case that was not started again."""
     left_s: float | None = None
-    """Seconds until the plan is done, at the pace of the starts so far; None where nothing can be said."""
+    """Seconds until the schedule is done, at the pace of the starts so far; None where nothing can be said."""
 
     @property
-    def step(self) -> Step:
-        """The step of the plan."""
-        return self.plan.steps[self.place]
+    def case(self) -> Case:
+        """The case of the schedule."""
+        return self.schedule.cases[self.place]
+
+    @property
+    def plan(self) -> Schedule:
+        """Older name of ``schedule``."""
+        return self.schedule
+
+    @property
+    def step(self) -> Case:
+        """Older name of ``case``."""
+        return self.case
+
+    @property
+    def is_apart(self) -> bool:
+        """Older name of ``is_warm_up``."""
+        return self.is_warm_up
 
 
-Listener = Callable[[StepNews], None]
+StepNews = ScheduleEvent
+"""Older name."""
+Listener = Callable[[ScheduleEvent], None]
+
+
+class Session(FrozenModel):
+    """What all starts of a schedule have in common. Raises ConfigError for what would spoil the records or never end."""
+
+    inputs: SkipValidation[ScheduleInputs]
+    facts: SkipValidation[HostFacts]
+    """What is known of this host, for the records."""
+    host: Name = ""
+    """Fingerprint of this host; cases that another host has done are not left out when a schedule goes on."""
+    dataset: Name = ""
+    """Name of this session in the records."""
+    health_path: Annotated[str, Field(max_length=1000)] = "/health"
+    """Answers 200 when the server is ready."""
+    request: bool = True
+    """Whether to ask for a first token."""
+    drop_caches: bool = False
+    """Whether a cold start empties the page cache of the whole host, as root."""
+    resume: bool = False
+    """Whether cases are left out whose records the file holds already."""
+    limits: Limits = Limits()
+    """How long anything is waited for [s]."""
+
+    @field_validator("health_path")
+    @classmethod
+    def _is_path(cls, path: str) -> str:
+        if not (path.startswith("/") and path.isascii() and path.isprintable()) or " " in path:
+            raise wrong_type("health_path", path, "the path of a URL", "give one such as /health")
+        return path
+
+    def check(self, schedule: Schedule) -> None:
+        """Raises ConfigError or InputFileError, before minutes are spent, for cases that cannot be started."""
+        launch = self.inputs.launch
+        if self.drop_caches and not any(case.page_cache == "cold" for case in schedule.cases):
+            remedy = "give page_cache='cold' as well"
+            raise ConfigError("drop_caches", True, "only a cold start empties caches", remedy)
+        program_of(launch.words, launch.variables)
+        launch.choose_port()
+        for case in schedule.cases:
+            self.files(case)
+            self.inputs.launch_of(case)
+            if launch.engine is not None:
+                model, engine = self.inputs.configuration(case)
+                engine.resolve(model, self.inputs.hardware)
+
+    def files(self, case: Case) -> list[Path]:
+        """The checkpoint's files, where a case reads them and they are on this host. Raises ConfigError or InputFileError where it cannot go without them."""
+        if not self.inputs.reads_weights(case):
+            return []
+        folder = self.inputs.launch.checkpoint(case.model)
+        if folder is None and case.page_cache == "cold":
+            problem = "the checkpoint is not a folder on this host, nor in the hub's cache"
+            raise ConfigError("page_cache", "cold", problem, "choose as_is, or give its folder")
+        return [] if folder is None else checkpoint_files(folder)
+
+
+def prepared(
+    command: str | Sequence[str] | EngineConfig,
+    options: ScheduleOptions,
+    *,
+    hardware: HardwareLike | None = None,
+    model: ModelLike | None = None,
+    profile: ProfileLike | None = None,
+    health_path: str | None = None,
+    **session: Any,
+) -> tuple[Session, Schedule]:
+    """A session, and the schedule for it. session: other fields of ``Session``; arguments and errors as of ``profile_server``."""
+    launch = launch_of(command)
+    facts = host_facts()
+    if health_path is None:
+        deploy = None if launch.engine is None else find(launch.engine.engine).deploy
+        health_path = "/health" if deploy is None else deploy.health
+    served = as_model(model) if model is not None else None
+    inputs = ScheduleInputs(launch, node_of(hardware, launch, facts), served, as_profile(profile))
+    found = Session(inputs=inputs, facts=facts, host=fingerprint(facts), health_path=health_path, **session)
+    if found.drop_caches:  # the first start is as cold as any other
+        options = options.replace(warm_up=False)
+    return found, make_schedule(inputs, options)
 
 
 def profile_server(
@@ -63,7 +179,7 @@ def profile_server(
     hardware: HardwareLike | None = None,
     model: ModelLike | None = None,
     models: Sequence[str] = (),
-    plan: PlanKind = "base",
+    plan: ScheduleKind = "base",
     repetitions: int = 1,
     page_cache: PageCache = "hot",
     compile_cache: CompileCache = "warm",
@@ -72,58 +188,45 @@ def profile_server(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     dataset: str = "",
-    health_path: str = "/health",
+    health_path: str | None = None,
     request: bool = True,
     drop_caches: bool = False,
     limits: Limits | None = None,
     profile: ProfileLike | None = None,
-    listener: Listener = lambda news: None,
+    listener: Listener = lambda event: None,
 ) -> list[RunRecord]:
-    """Start a real server as often as a plan asks, and return the records of its starts.
+    """Start a real server as often as a schedule asks, and return the records of its starts.
 
     command: ``"vllm serve MODEL ..."``, its words, or an EngineConfig with a model; no shell is involved. The port is chosen (or checked to be free), and the server
     is bound to the loopback interface; a program that takes its port as ``{port}`` binds to what it likes. hardware: the node; None: worked out from this host. model: the model, where the command names one that is not known here. models: other models
-    to put in the place of the command's. plan: ``base``, ``differential``, ``quick`` or ``full``, see ``make_plan``. page_cache: hot (the checkpoint is read
-    before each start), cold (its files are evicted; ``drop_caches=True`` empties the whole page cache, as root) or as_is. compile_cache: warm (the engine's own cache) or
-    fresh (a new one for each start, deleted afterwards). torch_compile: on (as the command has it) or off. warm_up: whether the first start of the session is kept
-    apart, since what it imports may come from storage; one that had to compile before a warm start always is. Such records have no ``step``. out: a JSONL file to
-    which each record is appended as soon as it is there; resume=True leaves out steps whose records it holds already, of this host. profile: to expect times by.
-    listener: is told of the plan, its progress, the time left and each record.
+    to put in the place of the command's. plan: ``base``, ``differential``, ``quick`` or ``full``, see ``ScheduleOptions``. repetitions: starts of each kind, 1 to 100.
+    page_cache: hot (the checkpoint is read before each start), cold (its files are evicted; ``drop_caches=True`` empties the whole page cache, as root) or as_is.
+    compile_cache: warm (the engine's own cache) or fresh (a new one for each start, deleted afterwards). torch_compile: on (as the command has it) or off. warm_up: whether
+    the first start of the session is excluded as warm-up, since what it imports may come from storage; one that had to compile before a warm start always is. Such records
+    have no ``step``. out: a JSONL file to which each record is appended as soon as it is there; resume=True leaves out cases whose records it holds already, of this host.
+    health_path: answers 200 when the server is ready; None: the engine's own. profile: to expect times by. listener: is told of the schedule, its progress, the time left and each record.
 
     Seconds: ``wall_s`` is from the start of the process until the health endpoint answers 200, and the log says ready where it does; ``first_token_s`` until the first
     token of the first request; phases are timed by the moments at which lines arrive. The first start of a session counts from its first line. Raises ConfigError for what
     cannot be run, InputFileError for a file that cannot be read or written, ServerError (with the last log lines) when a server does not come up; records made
     before that are in ``out``. No process of a server is ever left behind, except of one that
-    a container runtime or another host starts (see ``Launch.out_of_reach``).
+    a container runtime or another host starts (see ``Launch.external_launcher``).
     """
-    launch = launch_of(command)
-    facts = host_facts()
-    session = Session(
-        launch=launch,
-        hardware=node_of(hardware, launch, facts),
-        model=as_model(model) if model is not None else None,
-        facts=facts,
-        host=fingerprint(facts),
-        dataset=dataset,
-        health_path=health_path,
-        request=request,
-        drop_caches=drop_caches,
-        limits=Limits() if limits is None else limits,
-    )
-    steps = make_plan(
-        launch,
-        session.hardware,
-        kind=plan,
-        models=models,
-        repetitions=repetitions,
-        page_cache=page_cache,
-        compile_cache=compile_cache,
-        torch_compile=torch_compile,
-        warm_up=False if drop_caches is True else warm_up,
-        model=session.model,
-        prior=as_profile(profile),
-    )
-    return list(run_plan(session, steps, out=out, resume=resume, listener=listener))
+    session, schedule = prepared(
+        command,
+        ScheduleOptions(
+            plan=plan,
+            models=models,  # type: ignore[arg-type]
+            repetitions=repetitions,
+            page_cache=page_cache,
+            compile_cache=compile_cache,
+            torch_compile=torch_compile,
+            warm_up=warm_up,
+        ),
+        hardware=hardware, model=model, profile=profile, health_path=health_path, resume=resume, dataset=dataset, request=request,
+        drop_caches=drop_caches, limits=Limits() if limits is None else limits,
+    )  # fmt: skip
+    return list(run_schedule(session, schedule, out=out, listener=listener))
 
 
 def node_of(hardware: HardwareLike | None, launch: Launch, facts: HostFacts) -> HardwareConfig:
@@ -137,53 +240,54 @@ def node_of(hardware: HardwareLike | None, launch: Launch, facts: HostFacts) -> 
     return node.replace(gpus=needed) if needed > node.gpus else node
 
 
-def run_plan(
+def run_schedule(
     session: Session,
-    plan: Plan,
+    schedule: Schedule,
     *,
     out: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    listener: Listener = lambda news: None,
+    listener: Listener = lambda event: None,
 ) -> Iterator[RunRecord]:
-    """The records of a plan, one after the other, each on disk before anybody hears of it. Arguments and errors as of ``profile_server``."""
-    session.check(plan)
-    check_flag("resume", resume)
+    """The records of a schedule, one after the other, each on disk before anybody hears of it. Arguments and errors as of ``profile_server``."""
+    session.check(schedule)
     if not callable(listener):
-        raise ConfigError("listener", listener, "it cannot be called", "give a function of StepNews, or leave it out")
-    done = finished_steps(session, plan, out) if resume else {}
-    path = None if out is None else _writable(out)
-    pace = Pace(plan, done, time.monotonic())
+        remedy = "give a function of ScheduleEvent, or leave it out"
+        raise wrong_type("listener", listener, "a function", remedy)
+    done = finished_cases(session, schedule, out) if session.resume else {}
+    path = None if out is None else _path(out)
+    if path is not None:
+        check_appendable(path)  # tried before minutes are spent
+    remaining = RemainingTime(schedule, done, time.monotonic())
     kept: list[RunRecord] = []
-    with CompileCaches() as caches, _says_what_is_kept(kept, path):
-        folders = {step.model: session.launch.checkpoint(step.model) for step in plan.steps}
-        memory = Memory(session.facts or host_facts(), caches, is_first=plan.warm_up, folders=folders)
-        for place, step in enumerate(plan.steps):
-            news = StepNews(plan, place)
+    launch = session.inputs.launch
+    engines = None if launch.engine is None else (find(launch.engine.engine),)
+    with CompileCaches(engines) as caches, _says_what_is_kept(kept, path):
+        folders = {case.model: launch.checkpoint(case.model) for case in schedule.cases}
+        state = MeasureState(session, caches, is_first=schedule.warm_up, folders=folders)
+        for place, case in enumerate(schedule.cases):
+            event = ScheduleEvent(schedule, place)
             if place in done:
-                listener(news._replace(record=done[place], note="done before", left_s=pace.left_s(time.monotonic())))
+                left_s = remaining.left_s(time.monotonic())
+                listener(event._replace(record=done[place], note="done before", left_s=left_s))
                 yield done[place]
                 continue
 
-            def report(progress: Progress, news: StepNews = news) -> None:
-                listener(news._replace(progress=progress, left_s=pace.left_s(time.monotonic())))
+            def report(progress: Progress, event: ScheduleEvent = event) -> None:
+                listener(event._replace(progress=progress, left_s=remaining.left_s(time.monotonic())))
 
-            pace.begin(time.monotonic())
-            for start in starts_of(session, step, memory, report):
+            remaining.begin(time.monotonic())
+            for start in starts_of(state, case, report):
                 if path is not None:
                     append_run(start.record, path)
                     kept.append(start.record)
                 if start.interrupt is not None:
                     signal.raise_signal(start.interrupt)
                 now = time.monotonic()
-                pace.end(place, now, is_apart=start.is_apart)
-                listener(
-                    news._replace(
-                        record=start.record, is_apart=start.is_apart, note=start.note, left_s=pace.left_s(now)
-                    )
-                )
+                remaining.end(place, now, is_warm_up=start.is_warm_up)
+                told = event._replace(record=start.record, is_warm_up=start.is_warm_up, note=start.note)
+                listener(told._replace(left_s=remaining.left_s(now)))
                 yield start.record
-            if all(later.group != step.group for later in plan.steps[place + 1 :]):
-                caches.forget(step.group)
+            if all(later.group != case.group for later in schedule.cases[place + 1 :]):
+                caches.forget(case.group)
 
 
 @contextmanager
@@ -195,14 +299,13 @@ def _says_what_is_kept(records: Sequence[RunRecord], path: Path | None) -> Itera
         raise
     except BaseException as error:
         if path is not None and records:
-            error.add_note(
-                f"{len(records)} record(s) of this session are kept in {path}; resume=True (--resume) goes on after them"
-            )
+            goes_on = "resume=True (--resume) goes on after them"
+            error.add_note(f"{len(records)} record(s) of this session are kept in {path}; {goes_on}")
         raise
 
 
-def finished_steps(session: Session, plan: Plan, out: str | os.PathLike[str] | None) -> dict[int, RunRecord]:
-    """Places of the steps, from 0, that an earlier session of this host has done, with their records in the file ``out``.
+def finished_cases(session: Session, schedule: Schedule, out: str | os.PathLike[str] | None) -> dict[int, RunRecord]:
+    """Places of the cases, from 0, that an earlier session of this host has done, with their records in the file ``out``.
 
     A last line that was half written counts for nothing. Raises ConfigError without a file, InputFileError for one that holds something else than records.
     """
@@ -214,19 +317,20 @@ def finished_steps(session: Session, plan: Plan, out: str | os.PathLike[str] | N
     check_appendable(path)
     if path.stat().st_size == 0:
         return {}
-    version = session.launch.engine.version if session.launch.engine is not None else None
+    launch = session.inputs.launch
+    version = launch.engine.version if launch.engine is not None else None
     found = {
         record.step: record
         for record in read_runs(path, strict=False, report=ReadReport())
         if record.step and record.host == session.host and version in (None, record.engine.version)
     }
-    keys = [step.key(session.launch) for step in plan.steps]
+    keys = [case.key(launch) for case in schedule.cases]
     return {place: found[key] for place, key in enumerate(keys) if key in found}
 
 
 def _path(out: str | os.PathLike[str]) -> Path:
     if not isinstance(out, str | os.PathLike) or not str(out) or "\0" in str(out):
-        raise ConfigError("out", out, "it is no name of a file", "give one such as runs.jsonl")
+        raise wrong_type("out", out, "the name of a file", "give one such as runs.jsonl")
     path = Path(out)
     try:
         path.exists()
@@ -235,8 +339,130 @@ def _path(out: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _writable(out: str | os.PathLike[str]) -> Path:
-    """The file, which is there from now on: tried before minutes are spent. Raises InputFileError."""
-    path = _path(out)
-    check_appendable(path)
-    return path
+# --- the starts of one case ---
+
+
+@dataclass
+class MeasureState:
+    """What the starts of a session have left on the host."""
+
+    session: Session
+    caches: CompileCaches
+    is_first: bool
+    """Whether the next start is the first of the session, excluded as warm-up."""
+    filled: set[Group] = field(default_factory=set)
+    """Groups of which a start was made: their graphs are compiled."""
+    folders: Mapping[str | None, Path | None] = field(default_factory=dict)
+    """Where the checkpoint of each model was when the schedule began."""
+
+
+class KeptStart(NamedTuple):
+    """A start that was measured."""
+
+    record: RunRecord
+    is_warm_up: bool
+    """Whether it is excluded as warm-up; another start follows."""
+    note: str
+    """Why it is a warm-up, and what is missing in the record."""
+    interrupt: int | None = None
+    """Signal that came while its server was being stopped, to be raised once the record is kept."""
+
+
+class _Made(NamedTuple):
+    """A start, and the state in which it was made."""
+
+    measured: MeasuredStart
+    page_cache: PageState
+    compile_cache: CompileState
+
+
+def starts_of(state: MeasureState, case: Case, report: Callable[[Progress], None]) -> Iterator[KeptStart]:
+    """The start of a case; before it a warm-up, where the session begins or graphs had to be compiled first."""
+    made = _measure(state, case, report)
+    reasons = _reasons(state, case, made)
+    yield _kept(state, case, made, reasons)
+    if reasons:
+        state.is_first = False
+        state.filled.add(case.group)
+        yield _kept(state, case, _measure(state, case, report), [])
+    state.filled.add(case.group)
+
+
+def _reasons(state: MeasureState, case: Case, made: _Made) -> list[str]:
+    """Why a start is a warm-up; nothing: it is the one that was asked for."""
+    reasons = ["the first start of the session"] if state.is_first else []
+    if case.compile_cache == "warm" and state.session.inputs.keeps_graphs and case.group not in state.filled:
+        if made.compile_cache == "cold":
+            reasons.append("it compiled")
+        elif made.compile_cache == "unknown":
+            reasons.append("its log does not tell whether it compiled")
+    return reasons
+
+
+def _measure(state: MeasureState, case: Case, report: Callable[[Progress], None]) -> _Made:
+    """One start in the state that the case asks for."""
+    session, inputs = state.session, state.session.inputs
+    launch = inputs.launch_of(case)
+    began = time.monotonic()
+
+    def tell(doing: str) -> None:
+        report(Progress(None, time.monotonic() - began, doing))
+
+    tell("preparing")
+    environment = launch.variables
+    environment |= state.caches.variables(case.group, case.compile_cache, environment)
+    page_cache: PageState = "hot"  # where nothing is read
+    if inputs.reads_weights(case):
+        folder = state.folders.get(case.model)
+        if folder is not None and not is_folder(folder):
+            raise InputFileError(f"{folder}: it was there when the schedule began, and is gone; put the model back")
+        files = session.files(case)
+        prepared = prepare_page_cache(files, case.page_cache, drop=session.drop_caches, tell=tell) if files else None
+        page_cache = prepared or "unknown"
+    port = launch.choose_port()
+    measured = measure_start(
+        launch.command(port, model=case.model),
+        port=port,
+        environment=environment,
+        health_path=session.health_path,
+        request=session.request,
+        limits=session.limits,
+        report=report,
+        temporary=state.caches.folder,
+    )
+    found = compile_state(
+        case.compile_cache,
+        measured.log.compile_cache,
+        compiles=inputs.compiles(case) and not is_eager(measured.log),
+        is_filled=case.group in state.filled,
+    )
+    return _Made(measured, page_cache, found)
+
+
+def _kept(state: MeasureState, case: Case, made: _Made, reasons: list[str]) -> KeptStart:
+    """The record of a start; ``reasons``: why it is a warm-up."""
+    session, inputs = state.session, state.session.inputs
+    launch = inputs.launch_of(case)
+    record, problems = record_of(
+        made.measured,
+        RunContext(
+            hardware=inputs.hardware,
+            model=inputs.model if inputs.launch.engine is None else inputs.configuration(case)[0],
+            engine=inputs.engine(case),
+            page_cache=made.page_cache,
+            compile_cache=made.compile_cache,
+            environment=environment_that_matters(launch.variables),
+            host_notes=facts_in_words(session.facts, inputs.launch.checkpoint(case.model))
+            | server_versions(launch.words, launch.variables),
+            is_first=state.is_first,
+            host=session.host,
+            dataset=session.dataset,
+            step="" if reasons else case.key(inputs.launch),
+        ),
+    )
+    notes = [", ".join(reasons)] if reasons else []
+    if not reasons and case.compile_cache == "warm" and made.compile_cache == "cold":
+        notes.append("it compiled again: the compile cache keeps nothing")
+    if not reasons and case.page_cache in ("hot", "cold") and made.page_cache != case.page_cache:
+        notes.append(f"page cache {made.page_cache}, not {case.page_cache}: the checkpoint could not be made so")
+    return KeptStart(record, bool(reasons), "; ".join([*notes, *problems]), made.measured.interrupt)

@@ -15,35 +15,34 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Self
 
-from calibration.measure.sockets import listens_below
-from calibration.measure.supervisor import KILL, KILLING_S, STOP, Orders, processes
+from calibration.measure.supervisor import KILL, KILLING_S, STOP, Orders, descendants, processes
 from startup_model.errors import ConfigError, one_line
 
-__all__ = ["LOOPBACK", "Server", "free_port", "is_free", "status_words"]
-
-_SUPERVISOR = Path(__file__).with_name("supervisor.py")
-_CHUNK = 2**16
-_STANDARD_STREAMS = 3
-_LARGEST_MARK = 2**60
-_SWEEPS = 40
-_EMPTY_SWEEPS = 3
-"""Looks that find nothing, after which nothing is taken to be left: what forks meanwhile can be missed by one."""
-_LAUNCH_S = 30.0
-"""Until the supervisor says that the server runs."""
-_AFTER_GRACE_S = KILLING_S + 5.0
-"""Seconds that killing may take after the grace."""
-_AFTER_REPORT_S = 2.0
-"""Seconds in which the supervisor ends once it has said that nothing is left."""
-_END_S = 10.0
-"""Seconds until a supervisor that has ended, or was killed, is seen to have done so."""
-_ATTEMPTS = 3
 LOOPBACK = "127.0.0.1"
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_CHUNK = 2**12
+_STANDARD_STREAMS = 3
+_MAX_MARKER = 2**60
+_SWEEPS = 40
+_EMPTY_SWEEPS = 3  # looks that find nothing, after which nothing is left: what forks meanwhile can be missed by one
+_LAUNCH_S = 30.0  # until the supervisor says that the server runs
+_AFTER_GRACE_S = KILLING_S + 5.0  # that killing may take after the grace
+_AFTER_REPORT_S = 2.0  # in which the supervisor ends once it has said that nothing is left
+_END_S = 10.0  # until a supervisor that has ended, or was killed, is seen to have done so
+_ATTEMPTS = 3
+_TICK_S = 0.05
+_LOOKS = (
+    3  # a process that loses its parent meanwhile may be missed: it is looked for again before it counts as foreign
+)
+_LOOK_S = 0.02
+_PREFERRED = (frozenset({LOOPBACK, "::ffff:127.0.0.1"}), frozenset({"0.0.0.0"}), frozenset({"::"}))  # noqa: S104  looked for, not bound to
 
 
 def free_port() -> int:
@@ -64,6 +63,13 @@ def is_free(port: int) -> bool:
     return True
 
 
+def status_words(status: int | None) -> str:
+    """An exit status in words."""
+    if status is None:
+        return "without a status"
+    return f"by signal {-status}" if status < 0 else f"with status {status}"
+
+
 class Server:
     """A running server. Leaving the ``with`` block stops it and all that it has started; so does the end of this process, of whatever kind.
 
@@ -71,7 +77,7 @@ class Server:
     killed; temporary: a folder that this process is going to remove: should it be killed while the server runs, the folder is removed once no process of the server is left.
     ``supervisor`` tells how all this comes about, and what is not covered.
 
-    Raises ConfigError when the program cannot be run, or ``temporary`` is no folder with an absolute path.
+    Raises ConfigError when the program cannot be run, or ``temporary`` is not a folder with an absolute path.
     """
 
     def __init__(
@@ -83,7 +89,7 @@ class Server:
         temporary: str | os.PathLike[str] | None = None,
     ) -> None:
         if temporary is not None and not (Path(temporary).is_absolute() and Path(temporary).is_dir()):
-            raise ConfigError("temporary", str(temporary), "it is no folder with an absolute path", "make one")
+            raise ConfigError("temporary", str(temporary), "must be a folder with an absolute path", "make one")
         self.grace_s = grace_s
         self.exit_status: int | None = None
         """Of the server's first process, negative for a signal; None while it runs."""
@@ -96,14 +102,12 @@ class Server:
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._let_go: Callable[[], object] = lambda: None
         self._owner = os.getpid()
-        self._mark = _new_mark()
+        self._marker = _new_marker()
         self._report_text = b""
         self._lock = threading.Lock()
         self._is_over = False
-        self._was_told = False
-        """Whether the supervisor has said that nothing is left."""
-        self._kill_by = float("inf")
-        """When the supervisor is taken for hung."""
+        self._was_told = False  # the supervisor has said that nothing is left
+        self._kill_by = float("inf")  # when the supervisor is taken for hung
         held = _HeldSignals(self._kill_now)
         try:
             with held:
@@ -118,7 +122,6 @@ class Server:
     def _launch(
         self, words: Sequence[str], environment: Mapping[str, str], temporary: str | os.PathLike[str] | None
     ) -> None:
-        """Start the supervisor."""
         try:
             with ExitStack() as theirs:
                 lifeline, self._lifeline = _pipe()
@@ -137,20 +140,19 @@ class Server:
                     lifeline=lifeline,
                     report=report,
                     grace_s=self.grace_s,
-                    mark=self._mark,
+                    marker=self._marker,
                     temporary=None if temporary is None else os.fspath(temporary),
                 )
                 self._supervisor = subprocess.Popen(  # noqa: S603
                     [sys.executable, "-I", "-S", str(_SUPERVISOR)],
-                    stdin=theirs.enter_context(_sheet(json.dumps(orders._asdict()))), stdout=output, stderr=output,
+                    stdin=theirs.enter_context(_order_file(json.dumps(orders._asdict()))), stdout=output, stderr=output,
                     pass_fds=(lifeline, report), env=dict(environment), start_new_session=True,
                 )  # fmt: skip
         except (OSError, ValueError) as error:
             self._is_over = self._was_told = True
             reason = getattr(error, "strerror", None) or error
-            raise ConfigError(
-                "command", words[0], f"cannot be run ({reason})", "look at its variables and at the limits of this host"
-            ) from None
+            remedy = "look at its variables and at the limits of this host"
+            raise ConfigError("command", words[0], f"cannot be run ({reason})", remedy) from None
 
     def _wait_for_launch(self, program: str) -> None:
         end = time.monotonic() + _LAUNCH_S
@@ -158,15 +160,14 @@ class Server:
             _readable([self._report], 0.1)
             lines = self._told()
             self._take(lines)
-            for reason in (line["error"] for line in lines if "error" in line):
-                self._was_told = True
-                raise ConfigError(
-                    "command", program, f"cannot be run ({one_line(str(reason), 200)})", "give the path of the server's program"
-                )  # fmt: skip
+            for line in lines:
+                if "error" in line:
+                    self._was_told = True
+                    problem = f"cannot be run ({one_line(str(line['error']), 200)})"
+                    raise ConfigError("command", program, problem, "give the path of the server's program")
         if not self.pid:
-            raise ConfigError(
-                "command", program, "its supervisor did not start", "check that this Python can start processes"
-            )
+            remedy = "check that this Python can start processes"
+            raise ConfigError("command", program, "its supervisor did not start", remedy)
 
     def __enter__(self) -> Self:
         return self
@@ -228,14 +229,14 @@ class Server:
         if is_own:
             self._order(STOP)
             while not self._is_over and time.monotonic() < self._kill_by:
-                self.read(0.05)
+                self.read(_TICK_S)
         if is_own and self._supervisor is not None:
             if not self._is_over:
                 self._supervisor.kill()  # it hangs
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._supervisor.wait(_END_S)
             if not self._was_told:
-                self.killed, self._was_told = self.killed + _kill_marked(self._mark), True
+                self.killed, self._was_told = self.killed + _kill_marked(self._marker), True
         with self._lock:
             self._is_over = True
             self._lifeline, self._output, self._report = -1, _close(self._output), _close(self._report)
@@ -276,10 +277,9 @@ class Server:
 class _HeldSignals:
     """Signals that would raise an exception wait until the block is left; each is told at once. They raise in the main thread alone: elsewhere nothing is held."""
 
-    def __init__(self, heard: Callable[[], None]) -> None:
-        self.number: int | None = None
-        """The first that came."""
-        self._heard = heard
+    def __init__(self, received: Callable[[], None]) -> None:
+        self.number: int | None = None  # the first that came
+        self._received = received
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> None:
@@ -296,7 +296,7 @@ class _HeldSignals:
 
     def _hold(self, number: int, _: FrameType | None) -> None:
         self.number = self.number or number
-        self._heard()
+        self._received()
 
     def deliver(self) -> None:
         """Do what the signal would have done."""
@@ -305,7 +305,7 @@ class _HeldSignals:
             signal.raise_signal(number)
 
 
-# --- pipes --------------------------------------------------------------------------------------------------------------
+# --- pipes ---
 
 
 def _pipe() -> tuple[int, int]:
@@ -325,13 +325,13 @@ def _pipe() -> tuple[int, int]:
     return reading, writing
 
 
-def _sheet(text: str) -> IO[bytes]:
+def _order_file(text: str) -> IO[bytes]:
     """A file without a name that holds a text."""
     in_memory = hasattr(os, "memfd_create")
-    sheet: IO[bytes] = os.fdopen(os.memfd_create("orders"), "w+b") if in_memory else tempfile.TemporaryFile()  # noqa: SIM115
-    sheet.write(text.encode())
-    sheet.seek(0)
-    return sheet
+    file: IO[bytes] = os.fdopen(os.memfd_create("orders"), "w+b") if in_memory else tempfile.TemporaryFile()  # noqa: SIM115
+    file.write(text.encode())
+    file.seek(0)
+    return file
 
 
 def _readable(descriptors: Iterable[int], timeout_s: float) -> set[int]:
@@ -359,26 +359,26 @@ def _close(*descriptors: int) -> int:
     return -1
 
 
-# --- marks --------------------------------------------------------------------------------------------------------------
+# --- processes and their sockets ---
 
 
-def _new_mark() -> int:
+def _new_marker() -> int:
     """A limit on the time of realtime processes that no other process has; 0 where there is no such limit, or no room below the one that this process has."""
     if not sys.platform.startswith("linux"):
         return 0
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
-    most = _LARGEST_MARK if hard == resource.RLIM_INFINITY else min(hard, _LARGEST_MARK)
+    most = _MAX_MARKER if hard == resource.RLIM_INFINITY else min(hard, _MAX_MARKER)
     return most - 1 - secrets.randbelow(most // 8) if most >= 8 else 0
 
 
-def _kill_marked(mark: int) -> int:
-    """Kill every process that wears the mark, wherever it hangs in the tree; how many there were."""
+def _kill_marked(marker: int) -> int:
+    """Kill every process with the marker, wherever it hangs in the tree; how many there were."""
     found: set[int] = set()
     empty = 0
-    for _ in range(_SWEEPS if mark else 0):
-        present = set(_marked(mark))
+    for _ in range(_SWEEPS if marker else 0):
+        present = {pid for pid, _, lives in processes() if lives and _marker_of(pid) == marker}
         empty = 0 if present else empty + 1
         if empty == _EMPTY_SWEEPS:
             break
@@ -386,28 +386,57 @@ def _kill_marked(mark: int) -> int:
         for pid in present:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05 if present else 0.005)
+        time.sleep(_TICK_S if present else _TICK_S / 10)
     return len(found)
 
 
-def _marked(mark: int) -> Iterator[int]:
-    for pid, _, lives in processes():
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if lives and _realtime_limit(Path("/proc", str(pid), "limits").read_bytes()) == mark:
-                yield pid
+def _marker_of(pid: int) -> int | None:
+    """None: it has ended, or belongs to somebody else, whom a signal would not reach either."""
+    import resource
+
+    try:
+        return resource.prlimit(pid, resource.RLIMIT_RTTIME)[1]
+    except OSError:
+        return None
 
 
-def _realtime_limit(limits: bytes) -> int | None:
-    """The hard limit [us] in a table of limits; None: unlimited."""
-    for line in limits.splitlines():
-        if line.startswith(b"Max realtime timeout"):
-            hard = line.split()[-2]
-            return int(hard) if hard.isdigit() else None
-    return None
+def sees_listeners() -> bool:
+    """Whether it can be told here who listens on a port: with psutil, of the extra ``profile``."""
+    return find_spec("psutil") is not None
 
 
-def status_words(status: int | None) -> str:
-    """An exit status in words."""
-    if status is None:
-        return "without a status"
-    return f"by signal {-status}" if status < 0 else f"with status {status}"
+def listens_below(port: int, root: int) -> bool | None:
+    """Whether a connection to a port of the loopback interface reaches a process below ``root``.
+
+    False: another program listens there. None: it cannot be told, since nobody listens, ``root`` is gone, open files of its processes may not be read, or psutil is not there.
+    Of several listeners, those that the kernel prefers count: an address of its own before any address, then IPv4 before IPv6 (``inet_lookup_listener``).
+    """
+    if not sees_listeners():
+        return None
+    import psutil
+
+    for look in range(_LOOKS):
+        time.sleep(_LOOK_S if look else 0.0)
+        below = set(descendants(root))
+        try:
+            listeners = [
+                (entry.laddr.ip, entry.pid)
+                for entry in psutil.net_connections("tcp")
+                if entry.status == psutil.CONN_LISTEN and entry.laddr.port == port
+            ]
+        except (psutil.Error, OSError, RuntimeError):
+            return None
+        wanted = _preferred(listeners)
+        if not wanted or not below:
+            return None
+        if wanted <= below:
+            return True
+        if None in wanted and not all(os.access(f"/proc/{pid}/fd", os.R_OK) for pid in below):
+            return None
+    return False
+
+
+def _preferred(listeners: Sequence[tuple[str, int | None]]) -> set[int | None]:
+    """The processes that get a connection to the loopback interface; None: one whose files may not be read."""
+    found = ({pid for address, pid in listeners if address in addresses} for addresses in _PREFERRED)
+    return next(filter(None, found), set())

@@ -6,43 +6,107 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal, Self
 
-from calibration.measure.caches import fresh_compile_cache
-from calibration.measure.steps import CompileCache, Group, PageCache, Step
-from calibration.page_cache import checkpoint_files, drop_all_caches, evict, read_into_cache, resident_fraction
-from startup_model.errors import ConfigError, StartupModelError
+from calibration.host import drop_all_caches, evict, read_into_cache, resident_fraction
+from startup_model.engines import all_engines
+from startup_model.engines.engine import Engine
+from startup_model.errors import StartupModelError
+from startup_model.files import is_file, is_folder
 from startup_model.units import format_bytes
 
-__all__ = ["CompileCaches", "CompileState", "PageState", "compile_state", "files_to_prepare", "prepare_page_cache"]
-
+PageCache = Literal["hot", "cold", "as_is"]
+"""hot: the checkpoint is read before the start; cold: its files are evicted; as_is: it is left as it is."""
+CompileCache = Literal["warm", "fresh"]
+"""warm: an earlier start has compiled the graphs; fresh: the cache is a new folder."""
 PageState = Literal["hot", "cold", "unknown"]
 CompileState = Literal["warm", "cold", "unknown"]
+Group = tuple[str | None, bool, str]
+"""What compiled graphs depend on: model, eager, torch.compile. Starts of one group share them."""
 
-_TOLD: Mapping[str, CompileState] = {"warm": "warm", "cold": "cold"}
-_HOT, _COLD = 0.9, 0.05
-"""Share of the checkpoint in the page cache from which it counts as hot, and up to which as cold."""
+_LOGGED: Mapping[str, CompileState] = {"warm": "warm", "cold": "cold"}
+_HOT, _COLD = 0.9, 0.05  # share of the checkpoint in the page cache from which it is hot, and up to which it is cold
+_COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
+_MAX_REFERENCE = 200
 
 
-def files_to_prepare(folder: Path | None, step: Step, *, reads_weights: bool) -> list[Path]:
-    """The checkpoint's files, as far as the step is about them; none where they are not on this host, or not read.
+# --- where the weights are ---
 
-    folder: where they are; None: not on this host. Raises ConfigError for a cold start without them, InputFileError for a folder that holds none.
+
+def checkpoint_folder(
+    model: str | None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    download_dir: str | None = None,
+    revision: str | None = None,
+) -> Path | None:
+    """The folder that holds a model's weights: the one named, or the snapshot in the hub's cache; None when it is not on this host.
+
+    environment: variables of the server (None: of this process), of which ``HF_HUB_CACHE``, ``HUGGINGFACE_HUB_CACHE``, ``HF_HOME``, ``XDG_CACHE_HOME`` and ``HOME`` say
+    where the cache is. download_dir: the cache that a flag names instead. revision: branch, tag or commit; None: ``main``, else the newest snapshot there is. Nothing is
+    raised and nothing is asked of the network.
     """
-    if not reads_weights:
-        return []
-    if folder is not None:
-        return checkpoint_files(folder)
-    if step.page_cache == "cold":
-        raise ConfigError(
-            "page_cache", "cold", "the checkpoint is not a folder on this host, nor in the hub's cache", "choose as_is, or give its folder"
-        )  # fmt: skip
-    return []
+    if not model or "\0" in model:
+        return None
+    if is_folder(Path(model)):
+        return Path(model)
+    variables = os.environ if environment is None else environment
+    home = _expanded(download_dir, variables) if download_dir else _hub_cache(variables)
+    repository = home / f"models--{model.replace('/', '--')}"
+    commit = _commit(repository, revision or "main") or revision
+    if commit and _COMMIT.fullmatch(commit) and is_folder(repository / "snapshots" / commit):
+        return repository / "snapshots" / commit
+    return None if revision else _newest(repository / "snapshots")
+
+
+def _hub_cache(variables: Mapping[str, str]) -> Path:
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if variables.get(name):
+            return _expanded(variables[name], variables)
+    if variables.get("HF_HOME"):
+        return _expanded(variables["HF_HOME"], variables) / "hub"
+    return _expanded(variables.get("XDG_CACHE_HOME") or "~/.cache", variables) / "huggingface" / "hub"
+
+
+def _expanded(path: str, variables: Mapping[str, str]) -> Path:
+    """With the home folder of the server's variables in the place of ``~``."""
+    return home_folder(variables) / path[2:] if path == "~" or path.startswith("~/") else Path(path)
+
+
+def home_folder(variables: Mapping[str, str]) -> Path:
+    """The home folder of a server with these variables; the root, where neither they nor the system name one."""
+    try:
+        return Path(variables.get("HOME") or Path.home())
+    except RuntimeError:  # a user without a name
+        return Path(os.sep)
+
+
+def _commit(repository: Path, revision: str) -> str | None:
+    """The commit that a branch or tag stands for."""
+    path = repository / "refs" / revision
+    if ".." in revision or revision.startswith("/") or "\0" in revision or not is_file(path):
+        return None
+    try:
+        with path.open(encoding="ascii") as file:
+            return file.read(_MAX_REFERENCE).strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _newest(snapshots: Path) -> Path | None:
+    try:
+        return max(filter(Path.is_dir, snapshots.iterdir()), key=lambda path: path.stat().st_mtime, default=None)
+    except (OSError, ValueError):
+        return None
+
+
+# --- the page cache ---
 
 
 def prepare_page_cache(
@@ -74,8 +138,7 @@ def prepare_page_cache(
 
 def _read(files: Sequence[Path], tell: Callable[[str], None]) -> None:
     """Read files into the page cache, unless they are larger than all memory: then none of them would be left in it."""
-    size = sum(file.stat().st_size for file in files if file.exists())
-    if size > _memory_bytes():
+    if sum(file.stat().st_size for file in files if file.exists()) > _memory_bytes():
         tell("the checkpoint is larger than the memory: it cannot be hot, and is not read")
         return
     for count, file in enumerate(files, start=1):
@@ -91,57 +154,90 @@ def _memory_bytes() -> float:
         return math.inf
 
 
+# --- the compile cache ---
+
+
 def compile_state(asked: CompileCache, logged: str, *, compiles: bool, is_filled: bool) -> CompileState:
     """The state of the compile cache that a start has found.
 
-    What the log says counts (``logged``: warm, cold or unknown); where it says nothing, what was made of the cache. asked: by the step. compiles: whether the start
+    What the log says counts (``logged``: warm, cold or unknown); where it says nothing, what was made of the cache. asked: by the case. compiles: whether the start
     runs torch.compile, as far as known. is_filled: whether an earlier start of this session had the same graphs.
     """
-    told = _TOLD.get(logged)
-    if told is not None:
-        return told
+    if (state := _LOGGED.get(logged)) is not None:
+        return state
     if asked == "fresh":
         return "cold"
     return "warm" if is_filled or not compiles else "unknown"
 
 
-class CompileCaches:
-    """The compile caches of a plan: a new folder for each fresh start, in which warm ones of its group find their graphs. All are deleted in the end."""
+@contextmanager
+def fresh_compile_cache(
+    environment: Mapping[str, str], parent: Path | None = None, engines: Iterable[Engine] | None = None
+) -> Iterator[dict[str, str]]:
+    """Variables that send compiled graphs to a new folder, which is deleted afterwards; ``parent``: where it is made, None: among temporary files.
 
-    def __init__(self) -> None:
+    engines: whose caches; None: those of all that are known. What they have noted beside compiled code is copied; where the copy fails none of it is there.
+    Raises OSError when no temporary folder can be made.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="startup-model-compile-", dir=parent))
+    variables: dict[str, str] = {}
+    try:
+        for caches in (engine.caches for engine in (all_engines().values() if engines is None else engines)):
+            variables |= {name: str(folder / place) for name, place in caches.variables.items()}
+            for notes in caches.notes:
+                root = Path(environment.get(notes.variable) or home_folder(environment) / notes.default)
+                _copy(root / notes.folder, Path(variables[notes.variable]) / notes.folder)
+        yield variables
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A copy of a folder, or none at all: half of a note would be worse."""
+    try:
+        if source.is_dir():
+            shutil.copytree(source, target, ignore_dangling_symlinks=True)
+    except (OSError, ValueError):  # a full disk, a file that may not be read
+        with contextlib.suppress(OSError):
+            shutil.rmtree(target)
+
+
+class CompileCaches:
+    """The compile caches of a schedule: a new folder for each fresh start, in which warm ones of its group find their graphs. All are deleted in the end."""
+
+    def __init__(self, engines: Iterable[Engine] | None = None) -> None:
+        """engines: whose caches, see ``fresh_compile_cache``."""
         self.folder: Path | None = None
         """Holds all of them; None while there is none."""
-        self._folders: dict[Group, ExitStack] = {}
-        self._variables: dict[Group, Mapping[str, str]] = {}
+        self._engines = engines
+        self._caches: dict[Group, tuple[ExitStack, Mapping[str, str]]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for group in list(self._folders):
+        for group in list(self._caches):
             self.forget(group)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def variables(self, step: Step, environment: Mapping[str, str]) -> Mapping[str, str]:
-        """Variables that send the graphs of a step where they belong; none: to the engine's own cache. Raises StartupModelError when no folder can be made."""
-        if step.compile_cache == "fresh":
-            self.forget(step.group)
-            folder = ExitStack()
+    def variables(self, group: Group, asked: CompileCache, environment: Mapping[str, str]) -> Mapping[str, str]:
+        """Variables that send the graphs of a group where they belong; none: to the engine's own cache. Raises StartupModelError when no folder can be made."""
+        if asked == "fresh":
+            self.forget(group)
+            cleanup = ExitStack()
             try:
                 if self.folder is None:
                     self.folder = Path(tempfile.mkdtemp(prefix="startup-model-compile-")).absolute()
-                self._variables[step.group] = folder.enter_context(fresh_compile_cache(environment, self.folder))
+                fresh = cleanup.enter_context(fresh_compile_cache(environment, self.folder, self._engines))
             except OSError as error:
-                raise StartupModelError(
-                    f"compile_cache = 'fresh': no folder can be made ({error.strerror or error}); make room for temporary files, or choose warm"
-                ) from None
-            self._folders[step.group] = folder
-        return self._variables.get(step.group, {})
+                remedy = "make room for temporary files, or choose warm"
+                problem = f"no folder can be made ({error.strerror or error})"
+                raise StartupModelError(f"compile_cache = 'fresh': {problem}; {remedy}") from None
+            self._caches[group] = cleanup, fresh
+        return self._caches[group][1] if group in self._caches else {}
 
     def forget(self, group: Group) -> None:
         """Delete the folder of a group, if it has one."""
-        self._variables.pop(group, None)
-        folder = self._folders.pop(group, None)
-        if folder is not None:
-            folder.close()
+        if group in self._caches:
+            self._caches.pop(group)[0].close()

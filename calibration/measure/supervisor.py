@@ -4,7 +4,7 @@ Run as a program (standard library only), it becomes two: a watcher, and its chi
 the profiler holds the other. The pipe closes when the profiler ends, also by SIGKILL: no signal handler is needed to notice. On Linux all descendants of the server
 become children of the supervisor when their parents end, or of the watcher should the supervisor be killed (PR_SET_CHILD_SUBREAPER), whatever sessions, groups, names and
 environments they have made for themselves, so that none is missed. Any two of profiler, watcher and supervisor may be killed at the same instant: the third ends the server.
-It knows its processes by their descent; the profiler knows them by a mark, the hard limit on the time that a realtime process may run (RLIMIT_RTTIME). It is inherited over
+It knows its processes by their descent; the profiler knows them by a marker, the hard limit on the time that a realtime process may run (RLIMIT_RTTIME). It is inherited over
 everything that a process may do to itself, and means nothing to a process that is not scheduled in real time.
 
 Not covered: all three killed at the same instant (the kernel then kills the first process of the server, PR_SET_PDEATHSIG, but not its workers); what the server has had started
@@ -36,10 +36,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["KILL", "KILLING_S", "STOP", "Orders", "descendants", "main", "processes"]
-
-STOP, KILL = b"s", b"k"
-"""What the profiler writes into the lifeline."""
+STOP, KILL = b"s", b"k"  # what the profiler writes into the lifeline
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
@@ -47,12 +44,9 @@ _NAME, _TITLE = b"server-watch", b"supervisor of a measured server"
 _TICK_S = 0.05
 _WATCH_S = 0.5
 _QUICK_LOOKS = 200
-KILLING_S = 30.0
-"""Seconds of killing after which what still lives is given up."""
-_ABANDONED_GRACE_S = 5.0
-"""Seconds between SIGTERM and SIGKILL when nobody waits for the server to end in its own way."""
-_PATIENCE_S = 3.0
-"""Seconds that the watcher adds to what the supervisor may need, before it takes it for hung."""
+KILLING_S = 30.0  # of killing, after which what still lives is given up
+_ORPHANED_GRACE_S = 5.0  # between SIGTERM and SIGKILL when nobody waits for the server to end in its own way
+_PATIENCE_S = 3.0  # that the watcher adds to what the supervisor may need, before it takes it for hung
 _NOT_STARTED = 127
 
 
@@ -69,25 +63,25 @@ class Orders(NamedTuple):
     """Number of an open pipe, to write."""
     grace_s: float
     """Seconds between SIGTERM and SIGKILL."""
-    mark: int = 0
+    marker: int = 0
     """The limit by which processes of the server are known; 0: none."""
     temporary: str | None = None
     """A folder to remove, once no process is left, if the profiler has died by then."""
 
 
-class _Wish(enum.IntEnum):
-    """What is wanted of the server, the most urgent last."""
+class StopRequest(enum.IntEnum):
+    """What is asked of the server, the most urgent last."""
 
-    RUN = 0
+    NONE = 0
     STOP = 1
-    ABANDON = 2
+    ORPHANED = 2
     KILL = 3
 
 
-_WISHES = {STOP[0]: _Wish.STOP, KILL[0]: _Wish.KILL}
+_REQUESTS = {STOP[0]: StopRequest.STOP, KILL[0]: StopRequest.KILL}
 
 
-# --- processes ----------------------------------------------------------------------------------------------------------
+# --- processes ---
 
 
 def descendants(root: int) -> list[int]:
@@ -174,7 +168,6 @@ def _children() -> list[int]:
 
 
 def _kill(pids: Iterable[int]) -> set[int]:
-    """SIGKILL to all of them."""
     sent = set(pids)
     for pid in sent:
         _send(pid, signal.SIGKILL)
@@ -204,22 +197,22 @@ def _rename() -> None:
             memory.write(_TITLE[: end - begin - 1].ljust(end - begin, b"\0"))
 
 
-def _wear(mark: int) -> None:
+def _set_marker(marker: int) -> None:
     """Mark this process, and with it all that will come of it."""
-    if mark and sys.platform.startswith("linux"):
+    if marker and sys.platform.startswith("linux"):
         import resource
 
         with contextlib.suppress(OSError, ValueError):
             soft = resource.getrlimit(resource.RLIMIT_RTTIME)[0]
-            soft = mark if soft == resource.RLIM_INFINITY else min(soft, mark)
-            resource.setrlimit(resource.RLIMIT_RTTIME, (soft, mark))
+            soft = marker if soft == resource.RLIM_INFINITY else min(soft, marker)
+            resource.setrlimit(resource.RLIMIT_RTTIME, (soft, marker))
 
 
-# --- the supervisor -----------------------------------------------------------------------------------------------------
+# --- the supervisor ---
 
 
-class _Wishes:
-    """Hears what is wanted of the server: by the lifeline, and by the tether, which closes when the watcher ends or has missed the profiler."""
+class _Requests:
+    """Requests to stop the server: by the lifeline, and by the tether, which closes when the watcher ends or has missed the profiler."""
 
     def __init__(self, lifeline: int, tether: int) -> None:
         self._poll = select.poll()
@@ -227,18 +220,18 @@ class _Wishes:
         for descriptor in self._open:
             self._poll.register(descriptor, select.POLLIN)
 
-    def heard(self, timeout_s: float) -> _Wish:
+    def received(self, timeout_s: float) -> StopRequest:
         """The most urgent of what comes within the time."""
         if not self._open:
             time.sleep(timeout_s)
-        found = _Wish.RUN
+        found = StopRequest.NONE
         for descriptor, _ in self._poll.poll(timeout_s * 1e3) if self._open else ():
             data = os.read(descriptor, 64)
-            found = max([found, *(_WISHES.get(byte, _Wish.RUN) for byte in data)])
+            found = max([found, *(_REQUESTS.get(byte, StopRequest.NONE) for byte in data)])
             if not data:
                 self._poll.unregister(descriptor)
                 self._open.discard(descriptor)
-                found = max(found, _Wish.ABANDON)
+                found = max(found, StopRequest.ORPHANED)
         return found
 
 
@@ -269,7 +262,7 @@ def _supervise(orders: Orders, tether: int, tell: Callable[..., None]) -> int:
         return _NOT_STARTED
     tell(pid=server.pid, started=started)
     child = _Child(server.pid)
-    _wait(child, orders, _Wishes(orders.lifeline, tether))
+    _wait(child, orders, _Requests(orders.lifeline, tether))
     if has_ended := child.status is not None:
         tell(exit=child.status)
     killed = child.kill_all()
@@ -282,24 +275,20 @@ def _supervise(orders: Orders, tether: int, tell: Callable[..., None]) -> int:
     return 0
 
 
-def _wait(child: _Child, orders: Orders, wishes: _Wishes) -> None:
+def _wait(child: _Child, orders: Orders, requests: _Requests) -> None:
     """Until the first process of the server has ended by itself; or, once it is to stop, until nothing is left or the grace is over. It gets SIGTERM as an operator would send it."""
-    graces = {
-        _Wish.STOP: orders.grace_s,
-        _Wish.ABANDON: min(orders.grace_s, _ABANDONED_GRACE_S),
-        _Wish.KILL: 0.0,
-    }
-    wish, end = _Wish.RUN, math.inf
-    while child.reap() and time.monotonic() < end and (wish != _Wish.RUN or child.status is None):
-        heard = wishes.heard(_TICK_S)
-        if heard > wish:
-            if wish == _Wish.RUN and child.status is None:
+    orphaned_s = min(orders.grace_s, _ORPHANED_GRACE_S)
+    graces = {StopRequest.STOP: orders.grace_s, StopRequest.ORPHANED: orphaned_s, StopRequest.KILL: 0.0}
+    request, end = StopRequest.NONE, math.inf
+    while child.reap() and time.monotonic() < end and (request != StopRequest.NONE or child.status is None):
+        received = requests.received(_TICK_S)
+        if received > request:
+            if request == StopRequest.NONE and child.status is None:
                 _send(child.pid, signal.SIGTERM)
-            wish, end = heard, min(end, time.monotonic() + graces[heard])
+            request, end = received, min(end, time.monotonic() + graces[received])
 
 
 def _is_hung_up(pipe: int) -> bool:
-    """Whether nobody holds the writing end."""
     poll = select.poll()
     poll.register(pipe, 0)
     return bool(poll.poll(0))
@@ -312,13 +301,13 @@ def _remove(folder: str | None) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# --- the watcher --------------------------------------------------------------------------------------------------------
+# --- the watcher ---
 
 
 def _watch(supervisor: _Child, tether: int, orders: Orders, tell: Callable[..., None]) -> int:
     """Wait for the supervisor; do its work should it be killed, and kill it should it hang when the profiler is gone."""
 
-    def is_abandoned() -> bool:
+    def is_orphaned() -> bool:
         # A copy of the lifeline may live on in a process that the profiler has forked: its death shows in the parent, too.
         return _is_hung_up(orders.lifeline) or os.getppid() != orders.profiler
 
@@ -327,9 +316,9 @@ def _watch(supervisor: _Child, tether: int, orders: Orders, tell: Callable[..., 
     ends.register(tether, 0)
     end = math.inf
     while supervisor.reap() and supervisor.status is None:
-        if end == math.inf and is_abandoned():
+        if end == math.inf and is_orphaned():
             os.close(tether)
-            end = time.monotonic() + min(orders.grace_s, _ABANDONED_GRACE_S) + KILLING_S + _PATIENCE_S
+            end = time.monotonic() + min(orders.grace_s, _ORPHANED_GRACE_S) + KILLING_S + _PATIENCE_S
         if time.monotonic() > end:
             _send(supervisor.pid, signal.SIGKILL)
         if end == math.inf:
@@ -338,7 +327,7 @@ def _watch(supervisor: _Child, tether: int, orders: Orders, tell: Callable[..., 
             time.sleep(_TICK_S)
     if supervisor.status not in (0, _NOT_STARTED):
         tell(killed=supervisor.kill_all())
-    if is_abandoned():
+    if is_orphaned():
         _remove(orders.temporary)
     return supervisor.status or 0
 
@@ -354,7 +343,7 @@ def main() -> int:
         # The lifeline says when to stop. To ignore or to block a signal would be passed on to the server, a handler is not.
         signal.signal(number, lambda *_: None)
     _rename()
-    _wear(orders.mark)
+    _set_marker(orders.marker)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def tell(**fields: object) -> None:

@@ -12,8 +12,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from calibration.host import file_system_of
-from calibration.page_cache import checkpoint_files, evict
+from calibration.host import checkpoint_files, evict, file_system_of
 from calibration.probe.budget import Budget
 from calibration.probe.memory import available_memory
 from calibration.probe.readers import CHUNK, EXTENT, Extent

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from calibration.page_cache import evict, may_be_seen, resident_fraction
+from calibration.host import evict, may_be_seen, resident_fraction
 from calibration.probe.budget import Budget
 from calibration.probe.memory import available_memory
 from calibration.probe.readers import (

@@ -197,6 +197,52 @@ class Launch(NamedTuple):
     """Whether ``PROGRAM serve`` takes the model without its flag."""
 
 
+class Http(NamedTuple):
+    """How a running server listens and is asked."""
+
+    version_paths: tuple[str, ...] = ()
+    """Answer an object with its ``version``; the one of the newest releases first."""
+    key_flag: str = "--api-key"
+    """Flag with the key that requests need; ``Deploy.secret_variables`` has the variable that is read for it where the flag is not given."""
+    address_flags: tuple[str, ...] = (
+        *("--host", "--port", "--uds", "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs", "--ssl-cert-reqs"),
+        *("--ssl-ciphers", "--ssl-keyfile-password", "--enable-ssl-refresh"),
+    )
+    """Flags that say where and how it listens: who measures a start chooses the loopback interface, without encryption."""
+
+
+class CacheNotes(NamedTuple):
+    """What a cache holds besides compiled code, and has to be copied into a fresh one."""
+
+    variable: str
+    """Names the root of the cache."""
+    default: str
+    """The root where the variable is not set, below the home folder."""
+    folder: str
+    """What is copied, below the root."""
+
+
+class Caches(NamedTuple):
+    """Where compiled code is kept for the next start, and how compiling is switched off."""
+
+    variables: Mapping[str, str] = NOTHING
+    """Variable that names the root of a cache -> name of its folder in a fresh place."""
+    notes: tuple[CacheNotes, ...] = ()
+    """What is copied into fresh ones."""
+    off: Mapping[str, Any] = NOTHING
+    """Fields of EngineConfig, with their values, by which nothing is compiled."""
+
+
+class JointFlag(NamedTuple):
+    """A flag that holds several fields: a second one would replace the first."""
+
+    flag: str = ""
+    fields: frozenset[str] = frozenset()
+    """Of EngineConfig."""
+    alone: str = ""
+    """Pattern of its values that say one field only."""
+
+
 ONLY_LOGS = "its starts are only read from logs"
 
 
@@ -232,6 +278,9 @@ class Engine(NamedTuple):
     """Distributions whose versions a record of a run names."""
     deploy: Deploy | None = None
     """For manifests; None: none can be written for this engine."""
+    http: Http = Http()
+    caches: Caches = Caches()
+    joint_flag: JointFlag = JointFlag()
 
     @property
     def is_predicted(self) -> bool:

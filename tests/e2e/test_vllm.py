@@ -28,7 +28,7 @@ import pytest
 from judging import QUIET, RESTLESS, judge, scatter
 
 from calibration import calibrate, profile_server
-from calibration.measure.starts import Limits
+from calibration.measure.start import Limits
 from calibration.runs.record import RunRecord
 from startup_model import Profile
 

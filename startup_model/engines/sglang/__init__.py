@@ -9,6 +9,7 @@ from startup_model.engines import flags
 from startup_model.engines.engine import Engine, Flag, Launch, Order
 from startup_model.engines.sglang.defaults import resolve
 from startup_model.engines.sglang.deploy import DEPLOY
+from startup_model.engines.sglang.measure import CACHES, HTTP, PACKAGES
 from startup_model.versions import Version
 
 _WITH = flags.with_value
@@ -62,4 +63,7 @@ ENGINE = Engine(
     compose=_compose,
     arity="arity.json",
     deploy=DEPLOY,
+    packages=PACKAGES,
+    http=HTTP,
+    caches=CACHES,
 )

@@ -4,6 +4,7 @@ from startup_model.engines.engine import Engine, Launch, Order, Resolved
 from startup_model.engines.vllm.defaults import CORES, resolve
 from startup_model.engines.vllm.deploy import DEPLOY
 from startup_model.engines.vllm.flags import FLAGS, VARIABLES, compose
+from startup_model.engines.vllm.measure import CACHES, HTTP, JOINT_FLAG, PACKAGES
 
 # The V0 core builds the tokenizer before it starts its workers.
 _V0, _V1 = Order(moved={"tokenizer_load": "framework_bootstrap"}), Order()
@@ -26,4 +27,8 @@ ENGINE = Engine(
     variables=VARIABLES,
     compose=compose,
     arity="arity.json",
+    packages=PACKAGES,
+    http=HTTP,
+    caches=CACHES,
+    joint_flag=JOINT_FLAG,
 )
