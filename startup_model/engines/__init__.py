@@ -10,13 +10,27 @@ import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING
 
 from startup_model.engines.engine import Engine, Order
-from startup_model.errors import ConfigError, UnknownNameError, one_line
+from startup_model.errors import ConfigError, UnknownNameError
 
-__all__ = ["DEFAULT_ENGINE", "GROUP", "Engine", "Order", "all_engines", "built_in", "find", "register", "unregister"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "DEFAULT_ENGINE",
+    "GROUP",
+    "Engine",
+    "Order",
+    "all_engines",
+    "built_in",
+    "find",
+    "forget_installed",
+    "register",
+    "unregister",
+]
 
 DEFAULT_ENGINE = "vllm"
 """Engine of a start that names none."""
@@ -24,36 +38,42 @@ GROUP = "startup_model.engines"
 """Entry points of this group are engines of other packages."""
 
 _known: dict[str, Engine] = {}
+_broken: set[str] = set()
 
 
 def find(name: str) -> Engine:
     """The engine of a name. Raises UnknownNameError where there is none, ConfigError for an installed one that cannot be loaded."""
-    engine = _known.get(name) or _folder(name)
-    if engine is None and (found := _installed().get(name)) is not None:
-        engine = _load(found)
+    engine = _known.get(name)
     if engine is None:
-        raise UnknownNameError("engine", name, all_engines())
-    _known[name] = engine
+        folder = name.replace(".", "_").replace("-", "_")
+        if folder in _folders():
+            found: Engine = import_module(f"{__name__}.{folder}").ENGINE
+            engine = found if found.name == name else None
+        elif name in _installed():
+            engine = _load(_installed()[name])
+        if engine is None:
+            raise UnknownNameError("engine", name, all_engines())
+        _known[name] = engine
     return engine
 
 
+def built_in() -> Mapping[str, Engine]:
+    """The engines that need no look at the installed packages, by their name."""
+    engines = (import_module(f"{__name__}.{folder}").ENGINE for folder in _folders())
+    return {engine.name: engine for engine in engines} | _known
+
+
 def all_engines() -> Mapping[str, Engine]:
-    """Every engine by its name; an installed one that cannot be loaded is left out, with a warning."""
+    """Every engine by its name; an installed one that cannot be loaded is left out, with one warning."""
     engines = dict(built_in())
     for name, entry in _installed().items():
-        if name not in engines:
+        if name not in engines and name not in _broken:
             try:
                 engines[name] = find(name)
             except ConfigError as error:
+                _broken.add(name)
                 warnings.warn(f"{error} ({entry.value} is left out)", RuntimeWarning, stacklevel=2)
-    return engines | _known
-
-
-def built_in() -> Mapping[str, Engine]:
-    """The engines that need no look at the installed packages."""
-    folders = (module.name for module in iter_modules(__path__) if module.ispkg)
-    engines = (import_module(f"{__name__}.{folder}").ENGINE for folder in folders)
-    return {engine.name: engine for engine in engines} | _known
+    return engines
 
 
 def register(engine: Engine) -> Engine:
@@ -67,18 +87,22 @@ def unregister(name: str) -> None:
     _known.pop(name, None)
 
 
-def _folder(name: str) -> Engine | None:
-    """The engine whose folder has this name; nothing else is imported."""
-    folder = name.replace(".", "_").replace("-", "_")
-    if folder.isidentifier() and any(module.ispkg and module.name == folder for module in iter_modules(__path__)):
-        engine: Engine = import_module(f"{__name__}.{folder}").ENGINE
-        return engine if engine.name == name else None
-    return None
+def forget_installed() -> None:
+    """Look at the installed packages again, when they are asked for next."""
+    _installed.cache_clear()
+    _broken.clear()
+
+
+@lru_cache(maxsize=1)
+def _folders() -> tuple[str, ...]:
+    return tuple(module.name for module in iter_modules(__path__) if module.ispkg)
 
 
 @lru_cache(maxsize=1)
 def _installed() -> Mapping[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    from importlib import metadata
+
+    return {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
 
 
 def _load(entry: EntryPoint) -> Engine:
@@ -86,7 +110,7 @@ def _load(entry: EntryPoint) -> Engine:
     try:
         engine = entry.load()
     except Exception as error:  # whatever the import of a foreign package raises
-        raise ConfigError("engine", entry.name, one_line(f"cannot be loaded: {error!r}", 200), remedy) from error
+        raise ConfigError("engine", entry.name, f"cannot be loaded: {error!r}", remedy) from error
     if not isinstance(engine, Engine) or engine.name != entry.name:
         raise ConfigError("engine", entry.name, "must lead to a startup_model.engines.Engine of this name", remedy)
     return engine

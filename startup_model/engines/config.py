@@ -132,7 +132,7 @@ class EngineConfig(FrozenModel):
                 raise UnknownNameError("generation", self.generation, engine.cores)
             if version is not None and version not in engine.cores[self.generation]:
                 problem = f"{self.engine} {self.version} has no such core"
-                raise ConfigError("generation", self.generation, problem, "leave it out")
+                raise ConfigError("generation", self.generation, problem, "omit it")
         for field, names in _KNOWN_NAMES.items():
             value = getattr(self, field)
             if value is not None and (_method(value) if field == "quantization" else value) not in names:
