@@ -17,7 +17,7 @@ from startup_model.errors import ConfigError, InputFileError, StartupModelError,
 from startup_model.files import read_json_object
 from startup_model.frozen import FrozenModel
 from startup_model.models.checkpoint import measure_checkpoint, measure_tokenizer
-from startup_model.models.families import GENERIC, Skeleton, find_family
+from startup_model.models.families import GENERIC, build_layers, find_family
 from startup_model.models.fields import Fields
 from startup_model.models.layers import (
     Attention,
@@ -28,6 +28,7 @@ from startup_model.models.layers import (
     MixtureOfExperts,
     split,
 )
+from startup_model.models.parts import Family, Skeleton
 from startup_model.models.quantization import Quantization, read_quantization
 from startup_model.models.vision import count_vision
 
@@ -96,7 +97,9 @@ class ModelConfig(FrozenModel):
         for name in flat:
             if name not in known:
                 raise UnknownNameError(name, str(data[name]), []) if not known else _unknown_flat(name, data[name])
-        skeleton, _ = _build(Fields({name: value for name, value in data.items() if name in known}), GENERIC.build)
+        skeleton, _ = _build(
+            Fields({name: value for name, value in data.items() if name in known}), find_family(GENERIC)
+        )
         kept = {name: value for name, value in data.items() if name in cls.model_fields}
         return kept | _skeleton_fields(skeleton)
 
@@ -170,13 +173,13 @@ class ModelConfig(FrozenModel):
         architecture = str(architectures[0])[:200] if isinstance(architectures, list) and architectures else model_type
         family = find_family(model_type)
         if family is None:
-            family = GENERIC
+            family = find_family(GENERIC)
             label = architecture or model_type or "no architecture named"
             assumptions.append(
                 f"architecture {label!r} is not in the table of families: read as a Llama-like decoder; check "
                 "parameters against the published total, or give explicit numbers"
             )
-        skeleton, fields = _build(Fields(language.raw, family.defaults, language.path), family.build)
+        skeleton, fields = _build(Fields(language.raw, family.defaults, language.path), family)
         dtype, dtype_assumption = _dtype(Fields(config), fields)
         assumptions += dtype_assumption
         vision, vision_assumption = _vision_parameters(config, fields.integer("hidden_size"))
@@ -324,10 +327,10 @@ def _unknown_flat(name: str, value: object) -> ConfigError:
     return ConfigError(name, value, "unknown field of ModelConfig", error.remedy)
 
 
-def _build(fields: Fields, build: Any) -> tuple[Skeleton, Fields]:
+def _build(fields: Fields, family: Family) -> tuple[Skeleton, Fields]:
     fields.integer("num_hidden_layers")
     fields.integer("vocab_size")
-    return build(fields), fields
+    return build_layers(fields, family), fields
 
 
 def _skeleton_fields(skeleton: Skeleton) -> dict[str, Any]:

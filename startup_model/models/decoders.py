@@ -1,178 +1,150 @@
-"""Families of dense decoders with attention: of what their layers are made, one small function a make."""
+"""Makers of families with attention: most follow their switches (``decoder``), the others have one small function each."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from startup_model.errors import ConfigError
+from startup_model.errors import missing, wrong_type
 from startup_model.models import parts
 from startup_model.models.fields import Fields
-from startup_model.models.layers import Attention, DenseFeedForward, LayerGroup
-from startup_model.models.parts import Skeleton
-
-# --- Llama and its kin ------------------------------------------------------------------------------------------------
+from startup_model.models.layers import Attention, DenseFeedForward, LatentAttention, LayerGroup
+from startup_model.models.parts import Family, Skeleton
 
 
-def generic_decoder(f: Fields) -> Skeleton:
-    """Llama-like decoder: grouped-query attention, gated feed-forward, two RMS norms; experts where there are some."""
-    attention = parts.plain_attention(f)
-    if (
-        f.optional("sliding_window") is not None
-        and f.get("layer_types") is None
-        and f.flag("use_sliding_window", default=True)
-    ):
-        attention = attention.replace(window=f.integer("sliding_window"))
-    if not f.optional("num_experts", minimum=0):
-        return parts.uniform(f, attention, parts.dense(f, bias=f.flag("mlp_bias")))
-    width = "moe_intermediate_size" if f.get("moe_intermediate_size") is not None else "intermediate_size"
-    return parts.sparse_after_dense(f, attention, parts.experts(f, width=width, shared=parts.shared_width(f)))
+def decoder(f: Fields, family: Family) -> Skeleton:
+    """Attention and a dense part or experts in every layer, by the switches of the family."""
+    mixers = _MIXERS[family.mixer](f, family)
+    if family.experts == "none" or (family.experts == "if_any" and not f.optional("num_experts", minimum=0)):
+        plain = parts.dense(f, family)
+        return parts.mixed(f, family, [(mixer, plain) for mixer in mixers])
+    return parts.with_experts(f, family, mixers, parts.experts(f, family))
 
 
-def mistral(f: Fields) -> Skeleton:
-    """Llama with a window in all layers, or in those that ``layer_types`` names."""
-    return parts.stacked(f, parts.windowed(f, parts.attention(f)), parts.dense(f))
+# --- attention --------------------------------------------------------------------------------------------------------
 
 
-def cwm(f: Fields) -> Skeleton:
-    """Llama with windows, every fourth layer (from the first) aside."""
+def _attentions(f: Fields, family: Family) -> list[Attention]:
+    return parts.windowed(f, family, parts.attention(f, family))
+
+
+def _latent(f: Fields, family: Family) -> list[LatentAttention]:
+    return [parts.latent_attention(f)] * f.integer("num_hidden_layers")
+
+
+def _indexed(f: Fields, family: Family) -> list[LatentAttention]:
+    """DeepSeek-V3.2 and GLM-5: an indexer picks the tokens to attend to; some layers may share another's choice.
+
+    Which: named, a word of F and S, or all but every ``index_topk_freq``-th after an offset.
+    """
     number = f.integer("num_hidden_layers")
-    whole = parts.attention(f)
-    local = whole.replace(window=f.integer("sliding_window"))
-    kinds = f.kinds("layer_types", number) or tuple("full" if i % 4 == 0 else "sliding" for i in range(number))
-    return parts.stacked(f, [whole if "full" in kind else local for kind in kinds], parts.dense(f))
+    indexer = {"index_num_heads": f.integer("index_n_heads"), "index_head_dim": f.integer("index_head_dim")}
+    own, shared = parts.latent_attention(f, **indexer), parts.latent_attention(f)
+    pattern = f.get("index_topk_pattern")
+    kinds = f.kinds("indexer_types", number)
+    if kinds is None and isinstance(pattern, str | list | tuple):
+        kinds = f.but(index_topk_pattern=list(pattern)).kinds("index_topk_pattern", number)
+    if kinds is not None:
+        return [shared if kind in ("S", "shared") else own for kind in kinds]
+    every, offset = f.integer("index_topk_freq", 1), f.integer("index_skip_topk_offset", 2, minimum=0)
+    return [own if max(i - offset + 1, 0) % every == 0 else shared for i in range(number)]
 
 
-def baichuan(f: Fields) -> Skeleton:
-    """Llama with all heads."""
-    return parts.uniform(f, parts.attention(f, kv_heads=f.integer("num_attention_heads")), parts.dense(f))
-
-
-def internlm(f: Fields) -> Skeleton:
-    """Llama with biases in attention only (InternLM, InternLM 2)."""
-    bias = f.flag("bias")
-    return parts.uniform(f, parts.attention(f, qkv_bias=bias, output_bias=bias), parts.dense(f))
-
-
-def internlm3(f: Fields) -> Skeleton:
-    """Llama with separate switches for the biases of q, k, v and of everything else."""
-    bias = f.flag("bias")
-    return parts.uniform(
-        f, parts.attention(f, qkv_bias=f.flag("qkv_bias"), output_bias=bias), parts.dense(f, bias=bias)
-    )
-
-
-def orion(f: Fields) -> Skeleton:
-    """Llama with biased norms."""
-    return parts.uniform(f, parts.plain_attention(f), parts.dense(f), norm_bias=True)
-
-
-def ernie(f: Fields) -> Skeleton:
-    """Llama whose biases all follow ``use_bias``."""
-    bias = f.flag("use_bias")
-    return parts.uniform(f, parts.attention(f, qkv_bias=bias, output_bias=bias), parts.dense(f, bias=bias), tied=True)
-
-
-def seed_oss(f: Fields) -> Skeleton:
-    """Llama with biases of q, k and v."""
-    attention = parts.attention(
-        f, qkv_bias=f.flag("attention_bias", default=True), output_bias=f.flag("attention_out_bias")
-    )
-    return parts.uniform(f, attention, parts.dense(f, bias=f.flag("mlp_bias")))
-
-
-def hunyuan(f: Fields) -> Skeleton:
-    """Llama with norms of q and k."""
-    return parts.uniform(f, parts.plain_attention(f, qk_norm="head"), parts.dense(f))
-
-
-def arcee(f: Fields) -> Skeleton:
-    """Llama with a plain feed-forward part."""
-    return parts.uniform(f, parts.plain_attention(f), parts.dense(f, gated=False, bias=f.flag("mlp_bias")))
-
-
-def apertus(f: Fields) -> Skeleton:
-    """A plain feed-forward part whose activation learns two numbers, and norms of q and k."""
-    feed_forward = parts.dense(f, gated=False, bias=f.flag("mlp_bias"))
-    return parts.uniform(f, parts.plain_attention(f, qk_norm="head"), feed_forward, other_parameters=2)
-
-
-def diffllama(f: Fields) -> Skeleton:
-    """Differential attention: Llama with four vectors of the head size in each layer."""
-    attention = parts.plain_attention(f)
-    return parts.uniform(f, attention, parts.dense(f), other_parameters=4 * attention.head_dim)
-
-
-def bitnet(f: Fields) -> Skeleton:
-    """Llama with a norm before each output projection."""
-    other = f.integer("hidden_size") + f.integer("intermediate_size")
-    return parts.uniform(f, parts.plain_attention(f), parts.dense(f), tied=True, other_parameters=other)
-
-
-def minicpm3(f: Fields) -> Skeleton:
-    """Latent attention and a dense feed-forward part (MiniCPM 3, Youtu)."""
-    return parts.uniform(f, parts.latent_attention(f), parts.dense(f, bias=f.flag("mlp_bias")), tied=True)
-
-
-# --- Qwen -------------------------------------------------------------------------------------------------------------
-
-
-def qwen(f: Fields) -> Skeleton:
-    """The first Qwen: all heads, biases of q, k and v; half of ``intermediate_size`` is the width."""
-    attention = parts.attention(f, qkv_bias=True, kv_heads=f.integer("num_attention_heads"))
-    bias = not f.flag("no_bias", default=True)
-    return parts.uniform(
-        f, attention.replace(output_bias=bias), parts.dense(f, bias=bias, width=f.integer("intermediate_size") // 2)
-    )
-
-
-def qwen_layers(f: Fields, attention: Attention) -> list[Attention]:
-    """Qwen's attention a layer: windows, where they are switched on, from layer ``max_window_layers`` on."""
+def _mimo(f: Fields, family: Family) -> list[Attention]:
+    """MiMo-V2: value heads narrower than keys; windowed layers have twice the KV heads, and sinks."""
     number = f.integer("num_hidden_layers")
-    if not f.flag("use_sliding_window") or f.optional("sliding_window") is None:
-        return [attention] * number
-    if f.get("layer_types") is not None:
-        return parts.windowed(f, attention)
-    local = attention.replace(window=f.integer("sliding_window"))
-    first = f.integer("max_window_layers", number, minimum=0)
-    return [local if i >= first else attention for i in range(number)]
+    pattern, kinds = f.integers("hybrid_layer_pattern", number), f.kinds("layer_types", number)
+    local = pattern or ["sliding" in kind for kind in kinds or ()] or [i % 6 != 5 and i != 0 for i in range(number)]
+    whole = parts.attention(
+        f, family, value_head_dim=f.optional("v_head_dim"), sinks=f.flag("add_full_attention_sink_bias")
+    )
+    window = whole.replace(
+        num_kv_heads=f.integer("swa_num_key_value_heads", 2 * whole.num_kv_heads),
+        window=f.integer("sliding_window"),
+        sinks=f.flag("add_swa_attention_sink_bias", default=True),
+    )
+    return [window if is_local else whole for is_local in local]
 
 
-def qwen2(f: Fields) -> Skeleton:
-    """Llama with biases of q, k and v."""
-    return parts.stacked(f, qwen_layers(f, parts.attention(f, qkv_bias=True)), parts.dense(f))
+_MIXERS: Mapping[str, Callable[[Fields, Family], Sequence[Any]]] = {
+    "attention": _attentions, "latent": _latent, "indexed": _indexed, "mimo": _mimo,
+}  # fmt: skip
 
 
-def qwen3(f: Fields) -> Skeleton:
-    """Llama with norms of q and k."""
-    return parts.stacked(f, qwen_layers(f, parts.plain_attention(f, qk_norm="head")), parts.dense(f))
+# --- dense ------------------------------------------------------------------------------------------------------------
 
 
-# --- Gemma ------------------------------------------------------------------------------------------------------------
+def falcon(f: Fields, family: Family) -> Skeleton:
+    """Falcon's three makes: one KV head (7B), groups (40B, 180B), or all heads one after another (RW)."""
+    new = f.flag("new_decoder_architecture")
+    kv_heads = None if new else 1 if f.flag("multi_query") else f.integer("num_attention_heads")
+    parallel = new or f.flag("parallel_attn")
+    norms = 2 if not parallel else f.integer("num_ln_in_parallel_attn", 2) if new else 1
+    layer = (parts.attention(f, family, kv_heads), parts.dense(f, family))
+    row = family.model_copy(update={"norms": norms, "parallel": parallel})
+    return parts.mixed(f, row, [layer] * f.integer("num_hidden_layers"))
 
 
-def gemma(f: Fields) -> Skeleton:
-    """Llama with a tied head."""
-    return parts.uniform(f, parts.plain_attention(f), parts.dense(f), tied=True)
+def opt(f: Fields, family: Family) -> Skeleton:
+    """OPT: learned positions (two more than they hold), biases everywhere; the 350M one projects its embedding."""
+    hidden, number = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    width = f.integer("word_embed_proj_dim", hidden)
+    rows = f.integer("max_position_embeddings") + 2 + (2 * width if width != hidden else 0)
+    layer = (parts.attention(f, family), parts.dense(f, family))
+    skeleton = parts.mixed(f, family, [layer] * number, extra={"embedding": rows * hidden})
+    if not f.flag("do_layer_norm_before") or f.flag("_remove_final_layer_norm"):
+        del skeleton.extra["norms"]
+    return skeleton._replace(embedding_width=width)
 
 
-def vaultgemma(f: Fields) -> Skeleton:
-    """Gemma with windows in every other layer."""
-    return parts.stacked(f, parts.windowed(f, parts.plain_attention(f), period=2), parts.dense(f), tied=True)
+def mpt(f: Fields, family: Family) -> Skeleton:
+    """MPT: no positions, no biases unless asked for."""
+    attn = f.section("attn_config")
+    width = int(f.integer("hidden_size") * f.integer("expansion_ratio", 4))
+    layer = (parts.attention(f, family, attn.optional("kv_n_heads") if attn else None), parts.dense(f, family, width))
+    return parts.mixed(f, family, [layer] * f.integer("num_hidden_layers"))
 
 
-def gemma2(f: Fields) -> Skeleton:
-    """Four norms a layer and windows in every other layer."""
-    layers = parts.windowed(f, parts.plain_attention(f), period=2)
-    return parts.stacked(f, layers, parts.dense(f), norms=4, tied=True)
+def gpt_neo(f: Fields, family: Family) -> Skeleton:
+    """GPT-Neo: windows in every other layer, or as ``attention_types`` has it, a list of [kinds, how often]."""
+    number, value = f.integer("num_hidden_layers"), f.get("attention_types")
+    kinds = ["local" if i % 2 else "global" for i in range(number)] if value is None else []
+    for item in value if isinstance(value, list | tuple) else ():
+        if not (isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], list | tuple)):
+            raise wrong_type(f.label("attention_types"), value, "a list of [[kinds], times]", "check the config.json")
+        kinds += list(item[0]) * min(Fields({"times": item[1]}).integer("times"), number)
+    if len(kinds) != number:
+        raise wrong_type(
+            f.label("attention_types"),
+            value,
+            f"a list for num_hidden_layers = {number} layers, not {len(kinds)}",
+            "make the two agree",
+        )
+    types = ["sliding" if kind == "local" else "full" for kind in kinds]
+    return decoder(f.but(layer_types=types, sliding_window=f.integer("window_size", 256)), family)
 
 
-def gemma3(f: Fields) -> Skeleton:
-    """Gemma 2 with norms of q and k and windows in five of six layers."""
-    layers = parts.windowed(f, parts.plain_attention(f, qk_norm="head"), period=f.integer("sliding_window_pattern", 6))
-    return parts.stacked(f, layers, parts.dense(f), norms=4, tied=True)
+def mllama(f: Fields, family: Family) -> Skeleton:
+    """Llama 3.2 Vision: some layers attend to the image (two gates each); the embedding has eight rows of its own."""
+    number, named, hidden = (
+        f.integer("num_hidden_layers"),
+        f.indices("cross_attention_layers"),
+        f.integer("hidden_size"),
+    )
+    looking = sum(i in named for i in range(number))
+    image = parts.attention(f, family.model_copy(update={"qk_norm": "head"}), attends_to_images=True)
+    groups = [
+        LayerGroup(count=count, mixer=mixer, feed_forward=parts.dense(f, family), norm_parameters=2 * hidden, other_parameters=gates)
+        for count, mixer, gates in ((number - looking, parts.attention(f, family), 0), (looking, image, 2))
+        if count
+    ]  # fmt: skip
+    return Skeleton(tuple(groups), {"norms": hidden, "embedding": 8 * hidden}, f.flag("tie_word_embeddings"))
 
 
-def gemma3n(f: Fields) -> Skeleton:
+# --- Gemma 3n and 4 ---------------------------------------------------------------------------------------------------
+
+
+def gemma3n(f: Fields, family: Family) -> Skeleton:
     """Gemma 3 with embeddings for each layer, several streams (AltUp), low-rank residuals (Laurel), shared KV.
 
     other parameters a layer = 2 h p (layer embedding) + 2 h r (Laurel) + streams: n h + n^2 + n^3 + h; norms: 4 + 3 of
@@ -180,283 +152,137 @@ def gemma3n(f: Fields) -> Skeleton:
     """
     number, hidden = f.integer("num_hidden_layers"), f.integer("hidden_size")
     per_layer, streams = f.integer("hidden_size_per_layer_input"), f.integer("altup_num_inputs")
-    layers = kv_shared(f, parts.windowed(f, parts.plain_attention(f, qk_norm="head"), period=5))
     widths = f.integers("intermediate_size", number) if isinstance(f.get("intermediate_size"), list | tuple) else None
-    correction = hidden if f.flag("altup_correct_scale", default=True) else 0
-    other = (
-        2 * hidden * per_layer
-        + 2 * hidden * f.integer("laurel_rank")
-        + streams * hidden
-        + streams**2
-        + streams**3
-        + correction
-    )
+    other = 2 * hidden * per_layer + 2 * hidden * f.integer("laurel_rank") + streams * hidden + streams**2 + streams**3
+    made = {width: parts.dense(f, family, width) for width in dict.fromkeys(widths or (None,))}
+    mixers = _kv_shared(f, _attentions(f, family))
     return parts.mixed(
         f,
-        [(layer, parts.dense(f, width=widths[i] if widths else None)) for i, layer in enumerate(layers)],
-        norms=7,
-        tied=True,
-        extra=layer_embeddings(f, per_layer) + Counter(attention=2 * (streams - 1) * hidden * hidden),
-        other_parameters=other,
+        family,
+        [(mixer, made[widths[i] if widths else None]) for i, mixer in enumerate(mixers)],
+        extra=_layer_embeddings(f, per_layer, attention=2 * (streams - 1) * hidden * hidden),
+        other_parameters=other + (hidden if f.flag("altup_correct_scale") else 0),
     )
 
 
-def kv_shared(f: Fields, layers: list[Attention]) -> list[Attention]:
+def _kv_shared(f: Fields, layers: list[Attention]) -> list[Attention]:
     """The last ``num_kv_shared_layers`` use keys and values of earlier ones: no projection, norm of k or cache."""
     own = len(layers) - f.integer("num_kv_shared_layers", 0, minimum=0)
-    return [
-        layer
-        if i < own
-        else layer.replace(shares_kv_of_another_layer=True, qk_norm_parameters=layer.qk_norm_parameters // 2)
-        for i, layer in enumerate(layers)
-    ]
+    made = {
+        one: one.replace(shares_kv_of_another_layer=True, qk_norm_parameters=one.qk_norm_parameters // 2)
+        for one in set(layers[max(own, 0) :])
+    }
+    return [layer if i < own else made[layer] for i, layer in enumerate(layers)]
 
 
-def layer_embeddings(f: Fields, width: int) -> Counter[str]:
-    """Embeddings that every layer looks up: vocabulary x layers x p, and their projection h x layers x p + p."""
+def _layer_embeddings(f: Fields, width: int, norms: int = 0, attention: int = 0) -> dict[str, int]:
+    """Embeddings that every layer looks up: vocabulary x layers x p, and their projection h x layers x p + p; beside what is given."""
     all_layers = f.integer("num_hidden_layers") * width
-    table = f.integer("vocab_size_per_layer_input") * all_layers
-    return Counter(embedding=table, attention=f.integer("hidden_size") * all_layers, norms=width)
+    table = f.integer("vocab_size_per_layer_input") * all_layers if width else 0
+    projection = f.integer("hidden_size") * all_layers
+    return {"embedding": table, "attention": attention + projection, "norms": norms + width}
 
 
-# --- Phi, GLM, OLMo, Cohere, EXAONE -----------------------------------------------------------------------------------
+def gemma4(f: Fields, family: Family) -> Skeleton:
+    """Gemma 4: wider heads in full layers, embeddings for each layer, shared KV, experts beside the dense part.
 
+    The layers that share keys and values may have a dense part twice as wide. With experts a layer has three more
+    norms, a scale for the router's input and one for each expert.
+    """
+    number, hidden, width = f.integer("num_hidden_layers"), f.integer("hidden_size"), f.integer("intermediate_size")
+    first_shared = number - f.integer("num_kv_shared_layers", 0, minimum=0)
+    per_layer = f.optional("hidden_size_per_layer_input", minimum=0) or 0
+    sparse = parts.experts(f, family) if f.flag("enable_moe_block") else None
+    wide = width * (2 if f.flag("use_double_wide_mlp") else 1)
+    norms = 4 + (1 if per_layer else 0) + (3 if sparse else 0)
+    router_scales = hidden + sparse.num_experts if sparse else 0
 
-def phi(f: Fields) -> Skeleton:
-    """Parallel attention and feed-forward, biases everywhere, the head's too."""
-    attention = parts.attention(f, qkv_bias=True, output_bias=True)
-    if f.flag("qk_layernorm"):
-        attention = attention.replace(qk_norm_parameters=4 * attention.head_dim)
-    feed_forward = parts.dense(
-        f, gated=False, bias=True, width=f.integer("intermediate_size", 4 * f.integer("hidden_size"))
+    def layer(i: int, mixer: Attention) -> LayerGroup:
+        plain = DenseFeedForward(intermediate_size=wide if i >= first_shared else width)
+        return LayerGroup(
+            count=1, mixer=mixer, feed_forward=sparse or plain, other_feed_forwards=(plain,) if sparse else (),
+            norm_parameters=norms * hidden, other_parameters=2 * hidden * per_layer + router_scales,
+        )  # fmt: skip
+
+    groups = parts.grouped(
+        layer(i, mixer) for i, mixer in enumerate(_kv_shared(f, _gemma4_attention(f, family, number)))
     )
-    return parts.uniform(
-        f, attention, feed_forward, norms=1, norm_bias=True, parallel=True, extra={"head": f.integer("vocab_size")}
+    extra = {kind: number for kind, number in _layer_embeddings(f, per_layer, hidden).items() if number}
+    return Skeleton(groups, extra, f.flag("tie_word_embeddings", family.tied))
+
+
+def _gemma4_attention(f: Fields, family: Family, number: int) -> list[Attention]:
+    """Windows in five of six layers, the last aside; full layers have wider heads and may project keys only."""
+    kinds = f.kinds("layer_types", number) or tuple("sliding" if (i + 1) % 6 else "full" for i in range(number))
+    one_projection = f.flag("attention_k_eq_v")
+    kv_heads = f.optional("num_global_key_value_heads") if one_projection else None
+    local = parts.attention(f, family, window=f.integer("sliding_window"))
+    full = parts.attention(f, family, kv_heads, f.integer("global_head_dim"), keys_are_values=one_projection)
+    return [full if "full" in kind else local for kind in (*kinds[:-1], "full")]
+
+
+# --- experts ----------------------------------------------------------------------------------------------------------
+
+
+def dbrx(f: Fields, family: Family) -> Skeleton:
+    """Experts and heads in sections of their own."""
+    ffn, attn = f.section("ffn_config"), f.section("attn_config")
+    if ffn is None or attn is None:
+        raise missing("ffn_config" if ffn is None else "attn_config", "a DBRX config has both", "give it")
+    numbers = {"num_experts": ffn.integer("moe_num_experts", 16), "num_experts_per_tok": ffn.integer("moe_top_k", 4)}
+    heads = {"num_key_value_heads": attn.integer("kv_n_heads"), "moe_intermediate_size": ffn.integer("ffn_hidden_size")}
+    return decoder(f.but(**numbers, **heads), family)
+
+
+def hunyuan_moe(f: Fields, family: Family) -> Skeleton:
+    """One shared expert; per-layer lists of ``moe_topk`` and others are equal in all released models."""
+    used, shared, width = f.get("moe_topk"), f.get("num_shared_expert"), f.get("moe_intermediate_size")
+    changes = {"num_experts_per_tok": used[0] if used else None} if isinstance(used, list | tuple) else {}
+    changes["num_shared_expert"] = (
+        shared[0] if isinstance(shared, list | tuple) and shared else 1 if shared is None else shared
     )
+    return decoder(f.but(**changes, moe_intermediate_size=width if isinstance(width, int) else None), family)
 
 
-def glm(f: Fields) -> Skeleton:
-    """Llama with biases of q, k and v."""
-    return parts.uniform(f, parts.attention(f, qkv_bias=f.flag("attention_bias")), parts.dense(f))
-
-
-def glm4(f: Fields) -> Skeleton:
-    """GLM with four norms a layer."""
-    return parts.uniform(f, parts.attention(f, qkv_bias=f.flag("attention_bias")), parts.dense(f), norms=4)
-
-
-def chatglm(f: Fields) -> Skeleton:
-    """The first GLM: groups of heads only with ``multi_query_attention``."""
-    kv_heads = f.integer("num_key_value_heads") if f.flag("multi_query_attention") else f.integer("num_attention_heads")
-    return parts.uniform(f, parts.attention(f, qkv_bias=f.flag("attention_bias"), kv_heads=kv_heads), parts.dense(f))
-
-
-def olmo(f: Fields) -> Skeleton:
-    """Llama whose norms have no parameters."""
-    skeleton = parts.uniform(f, parts.plain_attention(f), parts.dense(f), norms=0)
-    return skeleton._replace(extra=Counter())
-
-
-def nanochat(f: Fields) -> Skeleton:
-    """Norms without parameters and a plain feed-forward part."""
-    skeleton = parts.uniform(f, parts.plain_attention(f), parts.dense(f, gated=False), norms=0)
-    return skeleton._replace(extra=Counter())
-
-
-def olmo2(f: Fields) -> Skeleton:
-    """Norms over all of q and of k; windows in three of four layers (OLMo 3)."""
-    layers = parts.windowed(f, parts.plain_attention(f, qk_norm="full"), period=4)
-    return parts.stacked(f, layers, parts.dense(f))
-
-
-def cohere(f: Fields) -> Skeleton:
-    """Parallel attention and feed-forward with one norm and a tied head."""
-    attention = parts.plain_attention(f, qk_norm="full" if f.flag("use_qk_norm") else "none")
-    return parts.uniform(f, attention, parts.dense(f), norms=1, parallel=True, tied=True)
-
-
-def cohere2(f: Fields) -> Skeleton:
-    """Cohere with windows in three of four layers."""
-    layers = parts.windowed(f, parts.plain_attention(f), period=f.integer("sliding_window_pattern", 4))
-    return parts.stacked(f, layers, parts.dense(f), norms=1, tied=True, parallel=True)
-
-
-def exaone4_layers(f: Fields) -> list[Attention]:
-    """Norms of q and k; windows as ``sliding_window_pattern`` has it, a period or a word such as LLLG."""
-    pattern = f.get("sliding_window_pattern")
-    period = len(pattern) if isinstance(pattern, str) else f.integer("sliding_window_pattern", 4)
-    return parts.windowed(f, parts.attention(f, qk_norm="head"), period=period)
-
-
-def exaone4(f: Fields) -> Skeleton:
-    """Norms after attention and feed-forward, windows in three of four layers of the larger models."""
-    return parts.stacked(f, exaone4_layers(f), parts.dense(f))
-
-
-# --- GPT and its contemporaries ---------------------------------------------------------------------------------------
-
-
-def _four_times(f: Fields, *, bias: bool = True) -> DenseFeedForward:
-    """A plain feed-forward part, four times the hidden size unless the config says otherwise."""
-    return parts.dense(f, gated=False, bias=bias, width=f.integer("intermediate_size", 4 * f.integer("hidden_size")))
-
-
-def falcon(f: Fields) -> Skeleton:
-    """Falcon's three makes: one KV head (7B), groups (40B, 180B), or all heads one after another (RW)."""
-    new = f.flag("new_decoder_architecture")
-    parallel = new or f.flag("parallel_attn", default=True)
-    kv_heads = None if new or not f.flag("multi_query", default=True) else 1
-    norms = (f.integer("num_ln_in_parallel_attn", 2) if new else 1) if parallel else 2
-    bias = f.flag("bias")
-    if not new and kv_heads is None:
-        kv_heads = f.integer("num_attention_heads")
-    attention = parts.attention(f, qkv_bias=bias, output_bias=bias, kv_heads=kv_heads)
-    return parts.uniform(
-        f, attention, _four_times(f, bias=bias), norms=norms, norm_bias=True, parallel=parallel, tied=True
-    )
-
-
-def opt(f: Fields) -> Skeleton:
-    """OPT: learned positions (two more than they hold), biases everywhere; the 350M one projects its embedding."""
-    hidden = f.integer("hidden_size")
-    bias = f.flag("enable_bias", default=True)
-    width = f.integer("word_embed_proj_dim", hidden)
-    skeleton = parts.uniform(
-        f,
-        parts.attention(f, qkv_bias=bias, output_bias=bias),
-        parts.dense(f, gated=False, bias=bias),
-        norm_bias=f.flag("layer_norm_elementwise_affine", default=True),
-        tied=True,
-        extra={"embedding": (f.integer("max_position_embeddings") + 2) * hidden},
-    )
-    extra = skeleton.extra
-    if not f.flag("do_layer_norm_before", default=True) or f.flag("_remove_final_layer_norm"):
-        del extra["norms"]
-    if width != hidden:
-        extra["embedding"] += 2 * width * hidden
-    return skeleton._replace(extra=extra, embedding_width=width)
-
-
-def mpt(f: Fields) -> Skeleton:
-    """MPT: no positions, no biases unless asked for."""
-    attn = f.section("attn_config")
-    kv_heads = attn.optional("kv_n_heads") if attn is not None else None
-    bias = not f.flag("no_bias", default=True)
-    width = int(f.integer("hidden_size") * f.integer("expansion_ratio", 4))
-    attention = parts.attention(f, qkv_bias=bias, output_bias=bias, kv_heads=kv_heads)
-    return parts.uniform(f, attention, parts.dense(f, gated=False, bias=bias, width=width), norm_bias=bias, tied=True)
-
-
-def bloom(f: Fields) -> Skeleton:
-    """BLOOM: a norm after the embedding, biases everywhere."""
-    hidden = f.integer("hidden_size")
-    attention = parts.attention(f, qkv_bias=True, output_bias=True)
-    feed_forward = parts.dense(f, gated=False, bias=True, width=4 * hidden)
-    return parts.uniform(f, attention, feed_forward, norm_bias=True, tied=True, extra={"embedding": 2 * hidden})
-
-
-def gpt2(f: Fields) -> Skeleton:
-    """GPT-2 and StarCoder: learned positions, biases everywhere, one KV head with ``multi_query``."""
-    positions = f.integer("max_position_embeddings") * f.integer("hidden_size")
-    attention = parts.attention(f, qkv_bias=True, output_bias=True, kv_heads=1 if f.flag("multi_query") else None)
-    return parts.uniform(f, attention, _four_times(f), norm_bias=True, tied=True, extra={"embedding": positions})
-
-
-def gpt_neo(f: Fields) -> Skeleton:
-    """GPT-Neo: learned positions, windows in every other layer, no biases of q, k and v."""
-    attention = parts.attention(f, output_bias=True)
-    local = attention.replace(window=f.integer("window_size", 256))
-    layers = [local if kind == "local" else attention for kind in _attention_types(f)]
-    positions = f.integer("max_position_embeddings") * f.integer("hidden_size")
-    feed_forward = _four_times(f)
-    return parts.stacked(f, layers, feed_forward, norm_bias=True, tied=True, extra={"embedding": positions})
-
-
-def _attention_types(f: Fields) -> tuple[str, ...]:
-    """One kind a layer from ``attention_types``, a list of [kinds, how often]; else every other layer is local."""
-    number = f.integer("num_hidden_layers")
-    value = f.get("attention_types")
-    if value is None:
-        return tuple("local" if i % 2 else "global" for i in range(number))
-    kinds: list[str] = []
-    for item in value if isinstance(value, list | tuple) else ():
-        if not (isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], list | tuple)):
-            raise ConfigError(
-                f.label("attention_types"), value, "it should list [[kinds], times]", "check the config.json"
-            )
-        kinds += list(item[0]) * min(Fields({"times": item[1]}).integer("times"), number)
-    if len(kinds) != number:
-        raise ConfigError(
-            f.label("attention_types"),
-            value,
-            f"it names {len(kinds)} layers, num_hidden_layers = {number}",
-            "make the two agree",
-        )
-    return tuple(kinds)
-
-
-def gptj(f: Fields) -> Skeleton:
-    """GPT-J and CodeGen: parallel attention and feed-forward, biases in the latter and in the head only."""
-    head = {"head": f.integer("vocab_size")}
-    return parts.uniform(f, parts.attention(f), _four_times(f), norms=1, norm_bias=True, parallel=True, extra=head)
-
-
-def gpt_neox(f: Fields) -> Skeleton:
-    """GPT-NeoX and Pythia: biases everywhere."""
-    bias = f.flag("attention_bias", default=True)
-    attention = parts.attention(f, qkv_bias=bias, output_bias=bias)
-    parallel = f.flag("use_parallel_residual", default=True)
-    return parts.uniform(f, attention, parts.dense(f, gated=False, bias=True), norm_bias=True, parallel=parallel)
-
-
-def persimmon(f: Fields) -> Skeleton:
-    """Persimmon: all heads, biases everywhere, biased norms of q and k."""
-    attention = parts.attention(f, qkv_bias=True, output_bias=True, kv_heads=f.integer("num_attention_heads"))
-    if f.flag("qk_layernorm", default=True):
-        attention = attention.replace(qk_norm_parameters=4 * attention.head_dim)
-    return parts.uniform(f, attention, parts.dense(f, gated=False, bias=True), norm_bias=True)
-
-
-def starcoder2(f: Fields) -> Skeleton:
-    """StarCoder 2: a plain feed-forward part, biases everywhere."""
-    bias = f.flag("use_bias", default=True)
-    attention = parts.attention(f, qkv_bias=bias, output_bias=bias, window=f.optional("sliding_window"))
-    return parts.uniform(f, attention, parts.dense(f, gated=False, bias=bias), norm_bias=True, tied=True)
-
-
-def stablelm(f: Fields) -> Skeleton:
-    """StableLM: Llama with biased norms; the 12B one has a norm for each head and a parallel feed-forward part."""
-    attention = parts.attention(f, qkv_bias=f.flag("use_qkv_bias"))
-    if f.flag("qk_layernorm"):
-        attention = attention.replace(
-            qk_norm_parameters=(attention.num_heads + attention.num_kv_heads) * attention.head_dim
-        )
-    parallel = f.flag("use_parallel_residual")
-    return parts.uniform(f, attention, parts.dense(f), norms=1 if parallel else 2, norm_bias=True, parallel=parallel)
-
-
-def nemotron(f: Fields) -> Skeleton:
-    """Nemotron and Minitron: a plain feed-forward part and biased norms."""
-    feed_forward = parts.dense(f, gated=False, bias=f.flag("mlp_bias"))
-    return parts.uniform(f, parts.plain_attention(f), feed_forward, norm_bias=True)
-
-
-# --- decoders that look at images through their layers ----------------------------------------------------------------
-
-
-def mllama(f: Fields) -> Skeleton:
-    """Llama 3.2 Vision: some layers attend to the image (two gates each); the embedding has eight rows of its own."""
-    number = f.integer("num_hidden_layers")
-    named = f.indices("cross_attention_layers")
-    hidden = f.integer("hidden_size")
-    text = parts.attention(f)
-    image = parts.attention(f, qk_norm="head", attends_to_images=True)
-    looking = sum(i in named for i in range(number))
-    groups = [
-        LayerGroup(
-            count=count, mixer=mixer, feed_forward=parts.dense(f), norm_parameters=2 * hidden, other_parameters=gates
-        )
-        for count, mixer, gates in ((number - looking, text, 0), (looking, image, 2))
-        if count
+def llama4(f: Fields, family: Family) -> Skeleton:
+    """Experts in every layer or every other one, a shared expert, chunks in the layers with rotary positions."""
+    number, step = f.integer("num_hidden_layers"), f.integer("interleave_moe_layer_step", 1)
+    sparse_layers = f.indices("moe_layers") or range(step - 1, number, step)
+    experts, dense = parts.experts(f, family), parts.dense(f, family, f.integer("intermediate_size_mlp"))
+    whole = parts.attention(f, family)
+    chunked = whole.replace(window=f.integer("attention_chunk_size", 8192), chunked=True)
+    every = f.integer("no_rope_layer_interval", 4)
+    rope = f.integers("no_rope_layers", number) if f.get("no_rope_layers") else [(i + 1) % every for i in range(number)]
+    layers = [
+        (chunked if rotary else whole, experts if i in sparse_layers else dense) for i, rotary in enumerate(rope or ())
     ]
-    return Skeleton(tuple(groups), Counter(norms=hidden, embedding=8 * hidden), f.flag("tie_word_embeddings"))
+    return parts.mixed(f, family, layers)
+
+
+def longcat(f: Fields, family: Family) -> Skeleton:
+    """LongCat-Flash: two attentions and two dense parts a layer beside the experts, some of which return their input.
+
+    Of the experts that a token chooses, used x E / (E + identity experts) have parameters on average; that is what is
+    counted as used.
+    """
+    attention, plain = parts.latent_attention(f), parts.dense(f, family)
+    experts = parts.experts(f, family, num_identity_experts=f.integer("zero_expert_num", 0, minimum=0))
+    used = experts.num_experts_per_token * experts.num_experts // (experts.num_experts + experts.num_identity_experts)
+    layers = [(attention, experts.replace(num_experts_per_token=max(1, used)))] * f.integer("num_hidden_layers")
+    return parts.mixed(f, family, layers, other_mixers=(attention,), other_feed_forwards=(plain, plain))
+
+
+def arctic(f: Fields, family: Family) -> Skeleton:
+    """Snowflake Arctic: a dense part as wide as the hidden size, with a norm of its own, beside the experts."""
+    number, hidden, step = f.integer("num_hidden_layers"), f.integer("hidden_size"), f.integer("moe_layer_frequency", 2)
+    residual = f.flag("parallel_attn_mlp_res") or f.flag("use_residual")
+    sparse = LayerGroup(
+        count=1,
+        mixer=parts.attention(f, family),
+        feed_forward=parts.experts(f, family),
+        other_feed_forwards=(parts.dense(f, family, hidden),) if residual else (),
+        norm_parameters=(3 if residual else 2) * hidden,
+    )
+    plain = sparse.replace(feed_forward=parts.dense(f, family), other_feed_forwards=(), norm_parameters=2 * hidden)
+    layers = [sparse if (i + 1) % step == 0 else plain for i in range(number)]
+    return Skeleton(parts.grouped(layers), {"norms": hidden}, f.flag("tie_word_embeddings"))

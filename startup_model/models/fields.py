@@ -10,9 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from startup_model.errors import MISSING, ConfigError
-
-__all__ = ["ALIASES", "Fields"]
+from startup_model.errors import MISSING, ConfigError, out_of_range, wrong_type
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "num_hidden_layers": ("n_layers", "n_layer", "num_layers"),
@@ -33,25 +31,18 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": ("num_experts_per_token", "moe_topk", "top_k_experts", "moe_k", "moe_top_k"),
     "moe_intermediate_size": ("expert_ffn_hidden_size", "moe_ffn_hidden_size"),
+    "first_k_dense_replace": ("num_dense_layers",),
     "attention_bias": ("use_qkv_bias", "qkv_bias", "add_qkv_bias"),
     "mlp_bias": ("use_mlp_bias",),
+    "tie_word_embeddings": ("tie_embedding",),
     "torch_dtype": ("dtype",),
-}
-"""Canonical name of a fact -> other spellings found in config.json files."""
+}  # canonical name of a fact -> other spellings found in config.json files
 
-_LIMITS = {
-    "num_hidden_layers": 10_000,
-    "hidden_size": 10**6,
-    "intermediate_size": 10**7,
-    "moe_intermediate_size": 10**7,
-    "num_attention_heads": 100_000,
-    "num_key_value_heads": 100_000,
-    "head_dim": 100_000,
-    "vocab_size": 10**8,
-    "num_experts": 100_000,
-}
-"""Largest value that is believed; anything above is a damaged or hostile file."""
-
+_LIMITS = {  # largest value that is believed; anything above is a damaged or hostile file
+    "num_hidden_layers": 10_000, "hidden_size": 10**6, "intermediate_size": 10**7, "moe_intermediate_size": 10**7, "num_attention_heads": 100_000,
+    "num_key_value_heads": 100_000, "head_dim": 100_000, "vocab_size": 10**8, "num_experts": 100_000,
+}  # fmt: skip
+_CHECK = "check the config.json"
 _REMEDIES = {
     "num_hidden_layers": "give the number of decoder layers",
     "hidden_size": "give the width of the residual stream",
@@ -72,20 +63,30 @@ class Fields:
         self.defaults = defaults or {}
         self.path = path
 
+    def but(self, **changes: Any) -> Fields:
+        """The same section with some facts changed."""
+        return Fields({**self.raw, **changes}, self.defaults, self.path)
+
     def get(self, name: str) -> Any:
         """The raw value under ``name`` or one of its other spellings, else the default, else None.
 
         An explicit null stands: it means "none of this", not "the default of the class".
         """
-        spellings = [spelling for spelling in (name, *ALIASES.get(name, ())) if spelling in self.raw]
-        if not spellings:
+        value = self.raw.get(name)
+        if value is not None:
+            return value
+        others = ALIASES.get(name, ())
+        if name not in self.raw and not any(other in self.raw for other in others):
             return self.defaults.get(name)
-        return next((self.raw[spelling] for spelling in spellings if self.raw[spelling] is not None), None)
+        return next((self.raw[other] for other in others if self.raw.get(other) is not None), None)
 
     def label(self, name: str) -> str:
         """The spelling of ``name`` that the file uses, with the section it stands in: what a message should show."""
         spelling = next((s for s in (name, *ALIASES.get(name, ())) if self.raw.get(s) is not None), name)
         return f"{self.path}{spelling}"
+
+    def _wrong(self, name: str, expected: str, remedy: str = _CHECK) -> ConfigError:
+        return wrong_type(self.label(name), self.get(name), expected, remedy)
 
     def integer(self, name: str, default: int | None = None, minimum: int = 1) -> int:
         """A whole number within its limits; ``default`` where the file is silent.
@@ -95,28 +96,28 @@ class Fields:
         value = self.get(name)
         if value is None:
             value = default
-        remedy = _REMEDIES.get(name, "check the config.json")
+        remedy = _REMEDIES.get(name, _CHECK)
         if value is None:
             raise ConfigError(self.label(name), MISSING, "missing", remedy)
         whole = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value) and value.is_integer())
         if isinstance(value, bool) or not whole:
-            raise ConfigError(self.label(name), value, "it should be a whole number", remedy)
+            raise wrong_type(self.label(name), value, "a whole number", remedy)
         limit = _LIMITS.get(name, 10**9)
         if not minimum <= value <= limit:
-            raise ConfigError(self.label(name), value, f"it should lie between {minimum} and {limit}", remedy)
+            raise out_of_range(self.label(name), value, f"between {minimum} and {limit}", remedy)
         return int(value)
 
     def optional(self, name: str, minimum: int = 1) -> int | None:
         """Like ``integer``, but None where neither the file nor the class gives a value."""
         return None if self.get(name) is None else self.integer(name, minimum=minimum)
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        """A true-or-false field; ``default`` where the file is silent. Raises ConfigError for anything else."""
+    def flag(self, name: str, default: bool | None = None) -> bool:
+        """A true-or-false field; ``default``, else that of the class, where the file says nothing or null. Raises ConfigError for anything else."""
         value = self.get(name)
         if value is None:
-            return default
+            return bool(self.defaults.get(name) if default is None else default)
         if not isinstance(value, bool):
-            raise ConfigError(self.label(name), value, "it should be true or false", "check the config.json")
+            raise self._wrong(name, "true or false")
         return value
 
     def text(self, name: str, default: str = "") -> str:
@@ -125,7 +126,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, str) or len(value) > 500:
-            raise ConfigError(self.label(name), value, "it should be a short text", "check the config.json")
+            raise self._wrong(name, "a short text")
         return value
 
     def integers(self, name: str, length: int) -> tuple[int, ...] | None:
@@ -134,23 +135,18 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, list | tuple) or len(value) != length:
-            found = f"{len(value)} entries" if isinstance(value, list | tuple) else type(value).__name__
-            raise ConfigError(
-                self.label(name),
-                value,
-                f"it should be a list of num_hidden_layers = {length} numbers, not {found}",
-                "check it",
-            )
-        return tuple(Fields({name: item}, path=self.path).integer(name, minimum=0) for item in value)
+            raise self._wrong(name, f"a list of num_hidden_layers = {length} numbers, not {_found(value)}", "check it")
+        return tuple(self._item(name, item) for item in value)
 
     def indices(self, name: str) -> frozenset[int]:
         """A list of layer numbers, in any order; empty where the file is silent. Raises ConfigError for anything else."""
         value = self.get(name)
-        if value is None:
-            return frozenset()
-        if not isinstance(value, list | tuple):
-            raise ConfigError(self.label(name), value, "it should be a list of layer numbers", "check the config.json")
-        return frozenset(Fields({name: item}, path=self.path).integer(name, minimum=0) for item in value)
+        if not isinstance(value, list | tuple | None):
+            raise self._wrong(name, "a list of layer numbers")
+        return frozenset(self._item(name, item) for item in value or ())
+
+    def _item(self, name: str, item: Any) -> int:
+        return Fields({name: item}, path=self.path).integer(name, minimum=0)
 
     def ratio(self, name: str, default: float = 1.0) -> float:
         """A number above 0 and up to 1000; ``default`` where the file is silent. Raises ConfigError for anything else."""
@@ -158,7 +154,7 @@ class Fields:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1000:
-            raise ConfigError(self.label(name), value, "it should be a number above 0", "check the config.json")
+            raise self._wrong(name, "a number above 0")
         return float(value)
 
     def kinds(self, name: str, length: int) -> tuple[str, ...] | None:
@@ -166,16 +162,13 @@ class Fields:
         value = self.get(name)
         if value is None:
             return None
-        if (
-            not isinstance(value, list | tuple)
-            or len(value) != length
-            or not all(isinstance(item, str) for item in value)
-        ):
-            found = f"{len(value)} entries" if isinstance(value, list | tuple) else type(value).__name__
-            raise ConfigError(
-                self.label(name), value, f"it should name one kind for each of the {length} layers, not {found}",
+        is_list = isinstance(value, list | tuple)
+        if not is_list or len(value) != length or not all(isinstance(item, str) for item in value):
+            raise self._wrong(
+                name,
+                f"a list with one kind for each of the {length} layers, not {_found(value)}",
                 "make num_hidden_layers and the list agree",
-            )  # fmt: skip
+            )
         return tuple(value)
 
     def section(self, name: str) -> Fields | None:
@@ -184,7 +177,9 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            raise ConfigError(
-                f"{self.path}{name}", value, "it should be a section (an object)", "check the config.json"
-            )
+            raise wrong_type(f"{self.path}{name}", value, "a section (an object)", _CHECK)
         return Fields(value, path=f"{self.path}{name}.")
+
+
+def _found(value: Any) -> str:
+    return f"{len(value)} entries" if isinstance(value, list | tuple) else type(value).__name__
