@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from startup_model.engines import all_engines
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import InputFileError, UnknownNameError, wrong_type
-from startup_model.evaluate import check_level, own_spread, times
+from startup_model.evaluate import check_level, new_tuple, own_spread, times
 from startup_model.files import is_file, is_folder
 from startup_model.hardware import HardwareConfig
 from startup_model.models.config import ModelConfig
@@ -73,7 +73,7 @@ def predict(
     timed = times(found.calls, prepared.recipe.waits)
     for phase, calls, deviation in found.rows:
         seconds, elapsed = timed[phase]
-        phases[phase] = PhasePrediction(phase, seconds, elapsed, calls, deviation)
+        phases[phase] = new_tuple(PhasePrediction, (phase, seconds, elapsed, calls, deviation))
         total += seconds
         spread += seconds * deviation
     own = prepared.common_spread

@@ -19,6 +19,7 @@ from startup_model.changes import (
 )
 from startup_model.errors import MISSING, ConfigError, StartupModelError, UnknownNameError, shown
 from startup_model.evaluate import (
+    Time,
     check_level,
     check_probability,
     own_spread,
@@ -30,7 +31,7 @@ from startup_model.evaluate import (
 from startup_model.formula import FloatArray
 from startup_model.frames import data_frame
 from startup_model.hardware import NODE_NUMBERS
-from startup_model.phases import PHASES, Term
+from startup_model.phases import PHASES, SEGMENTS, Term
 from startup_model.prediction import SAFETY_FACTOR, check_safety_factor
 from startup_model.predictor import EngineLike, HardwareLike, ModelLike, ProfileLike, as_start, check_include
 from startup_model.recipe import Call, Prepared, Recipe, Start, node_inputs, prepare
@@ -118,10 +119,7 @@ class _Totals(NamedTuple):
     phases: Mapping[str, FloatArray]
     cold_extra: FloatArray
     """What the cold states would add where the state of a cache is unknown."""
-    shared: FloatArray
-    """Standard deviation of the logarithm that the phases share."""
-    own: FloatArray
-    """The same of what is independent of the host."""
+    routes: Sequence[tuple[_Route, Mapping[str, Time]]]
 
 
 def _make_grid(base: Start, axes: Sequence[Axis]) -> Grid:
@@ -260,40 +258,46 @@ def _stack(grid: Grid, inputs: Mapping[str, FloatArray], call_of: Callable[[Prep
 
 
 def _evaluate(grid: Grid, include: Sequence[str]) -> _Totals:
-    """Seconds of all points, and how far they may be off: the routes beside each other, each by the same lines as one prediction."""
+    """Seconds of all points: the routes beside each other, each by the same lines as one prediction."""
     nothing = np.zeros((1,) * len(grid.axes))
-    phases: dict[str, FloatArray] = {}
-    shared: Any = nothing
+    phases: dict[str, Any] = {}
     extra: Any = nothing
-    total = np.zeros(grid.shape)
-    routes = _routes(grid, include)
-    for route in routes:
-        found = times(route.calls, route.waits)
-        segments = times(route.segments, {})
-        for name, (seconds, _) in (found | segments).items():
-            phases[name] = phases[name] + seconds if name in phases else nothing + seconds
-        spreads = {
-            name: grid.gather(lambda start, name=name: start.spreads.get(name, 0.0), 0.0)  # type: ignore[misc]
-            for name in found
-        }
-        shared = shared + shared_spread(found, route.calls, spreads, np.ones(()))
+    found = [(route, times(route.calls, route.waits)) for route in _routes(grid, include)]
+    for route, by_phase in found:
+        for name, (seconds, _) in (by_phase | times(route.segments, {})).items():
+            phases[name] = phases[name] + seconds if name in phases else seconds
         for taken, cold in route.cold.values():
             extra = extra + np.maximum(0.0, cold.seconds() - taken.seconds())
+    total = np.zeros(grid.shape)
     for values in phases.values():
         total += values
-    known = {axis.name.removeprefix("hardware.") for axis in grid.axes if axis.number is not None}
-    own = own_spread(
-        grid.gather(lambda start: start.common_spread).astype(float),
-        total,
-        [
-            (phases[name], grid.gather(lambda start, name=name: start.segment_spread(name, known)).astype(float))  # type: ignore[misc]
-            for name in include
-        ],
-    )
     order = [*(name for name in PHASES if name in include and PHASES[name].segment == "before")]
     order += [name for name in PHASES if name in phases and name not in order]
-    shared = np.divide(shared, total, out=np.zeros(grid.shape), where=total > 0)
-    return _Totals(total, {name: phases[name] for name in order}, extra, shared, own)
+    return _Totals(total, {name: np.asarray(phases[name]) for name in order}, extra, found)
+
+
+def _shared(grid: Grid, times_found: _Totals) -> FloatArray:
+    """Standard deviation of the logarithm that the phases of a start share."""
+    shared: Any = 0.0
+    for route, by_phase in times_found.routes:
+        spreads = {
+            name: grid.gather(lambda start, name=name: start.spreads.get(name, 0.0), 0.0)  # type: ignore[misc]
+            for name in by_phase
+        }
+        shared = shared + shared_spread(by_phase, route.calls, spreads, np.ones(()))
+    total = times_found.total
+    return np.asarray(np.divide(shared, total, out=np.zeros(grid.shape), where=total > 0))
+
+
+def _own(grid: Grid, found: _Totals) -> FloatArray:
+    """The same of what is independent of the host; a number that an axis gives has no scatter."""
+    given = {axis.name.removeprefix("hardware.") for axis in grid.axes if axis.number is not None}
+    segments = [
+        (found.phases[name], grid.gather(lambda start, name=name: start.segment_spread(name, given)).astype(float))  # type: ignore[misc]
+        for name in SEGMENTS
+        if name in found.phases
+    ]
+    return np.asarray(own_spread(grid.gather(lambda start: start.common_spread).astype(float), found.total, segments))
 
 
 # --- the result ---------------------------------------------------------------------------------------------------------
@@ -539,8 +543,12 @@ class Sweep:
     def _factor(self, probability: float) -> FloatArray:
         degrees = self._grid.gather(lambda found: found.degrees)
         student = np.vectorize(lambda n: student_quantile(probability, int(n)), otypes=[float])(degrees)
-        own = self._times.own * student_quantile(probability, 0)
-        return np.asarray(spread_factor(self._times.shared * student, own, probability))
+        shared, own = self._spreads
+        return np.asarray(spread_factor(shared * student, own * student_quantile(probability, 0), probability))
+
+    @cached_property
+    def _spreads(self) -> tuple[FloatArray, FloatArray]:
+        return _shared(self._grid, self._times), _own(self._grid, self._times)
 
     def _wide(self, values: list[Any]) -> np.ndarray[Any, Any]:
         """A value of each combination, for each point."""
