@@ -135,7 +135,7 @@ def tolerance(probability: float, demands: int, under_way: float) -> float:
     return 4.0 * math.sqrt(probability * (1.0 - probability) * (1.0 + 2.0 * under_way) / demands) + 1e-9
 
 
-DEMANDS = 40_000
+DEMANDS = 20_000
 START_TIMES: dict[str, Callable[[np.random.Generator], Times]] = {
     "fixed": lambda generator: np.full(DEMANDS, 60.0),
     "exponential": lambda generator: generator.exponential(60.0, DEMANDS),
@@ -146,7 +146,7 @@ START_TIMES: dict[str, Callable[[np.random.Generator], Times]] = {
 
 
 @pytest.mark.parametrize("kind", START_TIMES)
-@pytest.mark.parametrize("size", [0, 1, 3, 5, 8])
+@pytest.mark.parametrize("size", [0, 1, 3, 6])
 def test_no_warm_probability_agrees_with_a_simulation_whatever_starts_scatter(kind: str, size: int) -> None:
     """Three starts under way on average. Palm's theorem: only the mean of the start time counts."""
     starts = [float(start) for start in START_TIMES[kind](np.random.default_rng(1))]
@@ -414,8 +414,8 @@ def test_quantiles_of_latency_invert_its_probabilities(
 
 @pytest.mark.parametrize("size", [1, 3, 6])
 def test_seconds_saved_agree_with_a_simulation(size: int) -> None:
-    times = poisson_times(0.05, DEMANDS, seed=10)
-    starts = [60.0] * DEMANDS
+    times = poisson_times(0.05, 40_000, seed=10)
+    starts = [60.0] * len(times)
     saved = sum(simulate(0, times, starts)) - sum(simulate(size, times, starts))
     hours = (times[-1] - times[0]) / 3600.0
     found = warm_cost(size, 60.0, 0.05, money_per_replica_hour=4.0)
@@ -1070,7 +1070,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "no starts": (
         lambda: concurrent_starts(predicted(), ()),
-        r"starts: missing, at least one number of starts is needed; such as \(1, 8\)",
+        r"starts: at least one number of starts is needed; such as \(1, 8\)",
     ),
     "zero starts": (
         lambda: concurrent_starts(predicted(), 0),

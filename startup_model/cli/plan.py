@@ -242,13 +242,12 @@ def _answers(request: DeploymentRequest, found: Timings, asked: DecisionOptions)
         words = f"at {asked.rate}, each start taking {bridged_s:.0f} s, {missed:.2%} of demands find none warm (at most {asked.target:.2%})"
         yield _Answer(("warm replicas", str(size), words), {})
         if asked.price is not None:
-            money = {"money_per_replica_hour": asked.price}
-            cost = planning.warm_cost(size, bridged_s, rate, **money)
+            cost = planning.warm_cost(size, bridged_s, rate, money_per_replica_hour=asked.price)
             words = f"for {cost.warm_replicas:.2f} that stand unused ({cost.reserved_money_per_hour:.2f} for all {size}); saves {cost.seconds_saved_per_hour:.0f} s of waiting an hour, {cost.money_per_second_saved:.3g} a second"
             yield _Answer(("cost of an hour", f"{cost.money_per_hour:.2f}", words), {"warm_cost": cost._asdict()})
             if asked.value is not None:
-                worth = money | {"value_per_second": asked.value}
-                best = planning.best_pool_size(bridged_s, rate, **worth)
+                worth = {"money_per_replica_hour": asked.price, "value_per_second": asked.value}
+                best = planning.best_pool_size(bridged_s, rate, **worth)  # type: ignore[arg-type]
                 even = planning.break_even_rate(max(1, size), bridged_s, **worth)
                 words = f"cheapest where a waited second is worth {asked.value:g}; {max(1, size)} warm pay from {3600.0 * even:.3g} demands an hour on"
                 yield _Answer(("best pool", str(best), words), {"best_pool_size": best, "break_even_rate_per_s": even})

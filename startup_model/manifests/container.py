@@ -208,10 +208,10 @@ def server(request: DeploymentRequest, times: Timings) -> dict[str, Any]:
         "command": serve.command,
         "args": [*serve.model, shown.model, *shown.words, *_host(deploy, command.flags), "--port", str(where.port)],
         "env": [{"name": name, "value": value} for name, value in environment.items()] + secret,
-        "env_reason": timeout and f"{timeout.variable}: seconds that the API server waits for its engine; the startup probe allows {limit_s}",
+        "env_reason": f"{timeout.variable}: seconds that the API server waits for its engine; the startup probe allows {limit_s}" if timeout else "",
         "resources": resource and {"limits": {resource: str(request.workers)}},
         "mounts": mounts,
-        "mounts_reason": "workers of one server talk through shared memory" if request.workers > 1 else None,
+        "mounts_reason": "workers of one server talk through shared memory" if request.workers > 1 else "",
         "volumes": volumes,
         "remarks": remarks,
     }  # fmt: skip

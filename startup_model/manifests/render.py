@@ -93,7 +93,7 @@ def filled(template: Iterable[str], values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _noted(note: str, values: Mapping[str, Any]) -> str:
-    return _line(_PLACE.sub(lambda place: str(values[place[1]] or ""), note))
+    return _line(_PLACE.sub(lambda place: str(values[place[1]]), note))
 
 
 def _line(text: str) -> str:
@@ -107,9 +107,12 @@ def _block(start: str, value: object) -> list[str]:
     elif isinstance(value, Sequence) and not isinstance(value, str):
         inner = [line for item in value for line in _block("-", item)]
     elif (
-        isinstance(value, str) and value.endswith("}\n") and all(line.isprintable() for line in value[:-1].split("\n"))
+        isinstance(value, str)
+        and value.startswith("{")
+        and value.endswith("}\n")
+        and value.replace("\n", "").isprintable()
     ):
-        return [f"{start} |", *(f"  {line}" for line in value[:-1].split("\n"))]  # JSON, which begins with a brace
+        return [f"{start} |", *(f"  {line}" for line in value.splitlines())]  # JSON
     else:
         return [f"{start} {quoted(value)}"]
     if start == "-":

@@ -44,9 +44,6 @@ Cost = Annotated[float, Field(ge=1e-12, le=1e9, description="a replica that cost
 Worth = Annotated[float, Field(ge=1e-12, le=1e9, description="what one waited second is worth"), Plain]
 
 
-# --- demands --------------------------------------------------------------------------------------------------------------
-
-
 class PoissonArrivals(FrozenModel):
     """Demands for a replica that come independently of each other. Bursts are not: measure them."""
 
@@ -126,9 +123,6 @@ def _times(values: object) -> NDArray[np.float64]:
     times.sort()
     times.flags.writeable = False
     return times
-
-
-# --- starts in flight -----------------------------------------------------------------------------------------------------
 
 
 class InFlight(NamedTuple):
@@ -214,9 +208,6 @@ def pool_size(
         remedy = "shorten the cold start, accept a larger target, or allow a larger pool"
         raise ConfigError("target", target, problem, remedy)
     return size
-
-
-# --- cost -----------------------------------------------------------------------------------------------------------------
 
 
 class WarmCost(NamedTuple):

@@ -10,31 +10,11 @@ from itertools import islice
 from numbers import Integral, Real
 from statistics import NormalDist
 from types import MappingProxyType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    ParamSpec,
-    Protocol,
-    Self,
-    TypeVar,
-    get_origin,
-    get_type_hints,
-    runtime_checkable,
-)  # fmt: skip
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self, TypeVar, cast, get_type_hints, runtime_checkable
 
 from pydantic import BeforeValidator, Field, create_model, model_validator
 
-from startup_model.errors import (
-    MISSING,
-    ConfigError,
-    StartupModelError,
-    UnknownNameError,
-    missing,
-    out_of_range,
-    wrong_type,
-)
+from startup_model.errors import MISSING, ConfigError, StartupModelError, UnknownNameError, out_of_range, wrong_type
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import CLUSTER_DEFAULTS
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE
@@ -49,15 +29,9 @@ twice the prediction; 0.99 there is six times, since it rests on three hosts. A 
 MAX_POOL = 100_000  # as many as a HardwareConfig takes nodes
 MAX_EVENTS = 1000  # numbers of starts in one call
 MAX_SPREAD = 1e4  # largest ratio of the quantiles at 0.9 and 0.1 whose moments mean anything
-USUAL_COOLDOWN_S = (
-    300.0  # scale-down stabilisation of Kubernetes' autoscaler and cooldownPeriod of KEDA, both by default
-)
+USUAL_COOLDOWN_S = 300.0  # the default of Kubernetes' scale-down stabilisation and of KEDA's cooldownPeriod
 
-
-# --- arguments ------------------------------------------------------------------------------------------------------------
-
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _plain(value: object) -> object:
@@ -74,18 +48,18 @@ Positive = Annotated[int, Field(ge=1, le=MAX_POOL), Plain]
 Quantile = Annotated[float, Field(ge=0.0005, le=0.9995, description="0.9: what 9 of 10 starts stay below"), Plain]
 
 
-def checked(function: Callable[P, R]) -> Callable[P, R]:
+def checked(function: F) -> F:
     """``function`` with its ``Annotated`` arguments checked like the fields of a FrozenModel; bad ones raise ConfigError, with the description of a field as the remedy."""
     signature = inspect.signature(function)
 
     @lru_cache(maxsize=1)
     def model() -> type[FrozenModel]:
         hints = get_type_hints(function, include_extras=True)
-        fields: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items() if get_origin(hint) is Annotated}
+        fields: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items() if hasattr(hint, "__metadata__")}
         return create_model(function.__name__, __base__=FrozenModel, **fields)
 
     @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         fields = model().model_fields
@@ -97,7 +71,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         bound.arguments |= {name: getattr(values, name) for name in fields}
         return function(*bound.args, **bound.kwargs)
 
-    return call
+    return cast(F, call)
 
 
 class _Seconds(FrozenModel):
@@ -110,9 +84,6 @@ def as_seconds(field: str, value: object) -> float:
         return _Seconds.model_validate({"value": value}).value
     except ConfigError as error:
         raise ConfigError(field, error.value, error.problem, error.remedy) from None
-
-
-# --- policy ---------------------------------------------------------------------------------------------------------------
 
 
 class ScalingPolicy(FrozenModel):
@@ -153,9 +124,6 @@ def as_policy(value: PolicyLike | None) -> ScalingPolicy:
     if value is not None and not isinstance(value, ScalingPolicy | Mapping):
         raise wrong_type("policy", value, "a ScalingPolicy or its fields", "such as {'quantile': 0.9}")
     return ScalingPolicy.model_validate(value or {})
-
-
-# --- the time of a start --------------------------------------------------------------------------------------------------
 
 
 @runtime_checkable
@@ -437,9 +405,8 @@ def from_zero(prediction: StartupPrediction, pull: Pull = "plain") -> FromZero:
     for phase in BEFORE_ENGINE:
         entry = whole.phases[phase]
         parts[str(phase)] = assumed[phase] if entry.spread else _exactly(entry.seconds, "given by the node")
-    parts["ready"] = Range(
-        ready.interval[0], ready.total_s, ready.interval[1], f"predicted, interval at {ready.level:g}"
-    )
+    low_s, high_s = ready.interval
+    parts["ready"] = Range(low_s, ready.total_s, high_s, f"predicted, interval at {ready.level:g}")
     parts |= {str(phase): _exactly(prediction.segments[phase], "predicted") for phase in AFTER_READY}
     low, typical, high = (sum(column) for column in zip(*(part[:3] for part in parts.values()), strict=True))
     return FromZero(low, typical, high, MappingProxyType(parts))
@@ -449,18 +416,13 @@ def _exactly(value: float, source: str) -> Range:
     return Range(value, value, value, source)
 
 
-def start_with(
-    prediction: StartupPrediction, segments: Iterable[str] = (), starts: int | None = None
-) -> StartupPrediction:
-    """The same start with these segments and no others, whatever the prediction includes; ``starts``: beside so many on one storage."""
-    model, node, engine, profile = prediction.context.start
-    if starts is not None:
-        node = node.replace(storage=node.storage.replace(concurrent_starts=starts))
-    level, factor = prediction.level, prediction.safety_factor
+def start_with(start: StartupPrediction, segments: Iterable[str] = (), beside: int | None = None) -> StartupPrediction:
+    """The same start with these segments and no others, whatever the prediction includes; ``beside``: one of so many on one storage."""
+    model, node, engine, profile = start.context.start
+    if beside is not None:
+        node = node.replace(storage=node.storage.replace(concurrent_starts=beside))
+    level, factor = start.level, start.safety_factor
     return predict(model, node, engine, profile=profile, level=level, safety_factor=factor, include=tuple(segments))
-
-
-# --- starts that share storage --------------------------------------------------------------------------------------------
 
 
 class ScalingEvent(NamedTuple):
@@ -497,7 +459,7 @@ def concurrent_starts(
     several = isinstance(starts, Iterable) and not isinstance(starts, str) and getattr(starts, "ndim", 1) > 0
     numbers = _Numbers(starts=tuple(islice(starts, MAX_EVENTS + 1)) if several else (starts,)).starts  # type: ignore[arg-type]
     if not numbers:
-        raise missing("starts", "at least one number of starts is needed", "such as (1, 8)")
+        raise ConfigError("starts", MISSING, "at least one number of starts is needed", "such as (1, 8)")
     alone_s = start_with(prediction, included, 1).slowest_s
 
     def event(number: int) -> ScalingEvent:
