@@ -91,6 +91,27 @@ def test_what_if_and_sensitivity(run: Any) -> None:
     assert "enforce_eager" in run("sensitivity", *MODEL, *NODE)[1]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict",),
+        ("sweep", "--axis", "hardware.cpu.single_thread_score=0.5..2:3"),
+        ("sweep", "--axis", "hardware.cpu.single_thread_score=0.5..2:3", "--fan"),
+        ("sensitivity",),
+    ],
+    ids=["predict", "sweep", "sweep --fan", "sensitivity"],
+)
+def test_pictures(run: Any, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    picture = tmp_path / "picture.svg"
+    status, out, err = run(*arguments, *MODEL, *NODE, "--plot", picture)
+    assert (status, err) == (0, "")
+    assert out
+    assert picture.read_bytes().startswith(b"<?xml")
+    status, _, err = run(*arguments, *MODEL, *NODE, "--plot", tmp_path / "picture.bmp")
+    assert status == 2
+    assert "let it end in one of .png, .svg, .pdf" in err
+
+
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_every_format_of_a_plan(run: Any, name: str, tmp_path: Path) -> None:
     profile = ("--profile", str(tmp_path / "host.json"))
@@ -128,6 +149,7 @@ def test_plan_in_words(run: Any) -> None:
         (("sweep", *MODEL, *NODE, "--axis", "engine.max_num_seqs=1..300000:300000"), "more than 50,000"),
         (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1", "--csv", "/nowhere/at/all.csv"), "cannot be written"),
         (("sweep", *MODEL, *NODE, "--axis", "hardware.cpu.single_thread_score=0.5 ..1.5:1000", "--axis", "hardware.gpu_flops=1e14..1.5e15:1000", "--profile", "l40s-epyc-9354", "--json"), "must be at most 200000; take fewer values"),
+        (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1,2", "--fan"), "--plot: missing"),
         (("what-if", *MODEL, *NODE), "it should map dotted names to values"),
         (("what-if", *MODEL, *NODE, "--change", "engine.tp=2; engine.tp=4"), "duplicate; give it once"),
         (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1..1e400:5"), "must be a quantity"),

@@ -50,8 +50,9 @@ def register(app: typer.Typer) -> None:
 
 @with_options(*INTERVAL)
 def sweep_command(
-    start: StartOptions,
+    *,
     axis: AxisOption = None,
+    start: StartOptions,
     top: TopOption = 20,
     csv_file: CsvOption = None,
     plot: PlotOption = None,
@@ -86,7 +87,7 @@ def sweep_command(
 
 
 @with_options(*INTERVAL)
-def what_if_command(start: StartOptions, change: ChangeOption = None, as_json: JsonOption = False) -> None:
+def what_if_command(*, change: ChangeOption = None, start: StartOptions, as_json: JsonOption = False) -> None:
     """The same start with something changed, side by side, phase by phase."""
     from startup_model.compare import what_if
 

@@ -50,9 +50,6 @@ def marker_of(i: int) -> str:
     return _MARKERS[i % len(_MARKERS)]
 
 
-# --- axes -----------------------------------------------------------------------------------------------------------------
-
-
 def axes_for(ax: Axes | None, width: float, height: float) -> Axes:
     """The axes that were given, or those of a new figure of this size in inches. Raises ConfigError.
 
@@ -149,9 +146,6 @@ def set_scale(ax: Axes, which: str, low: float, high: float, unit: str = "", mos
     axis.set_major_locator(LogLocator(subs=subs))
     axis.set_minor_formatter(NullFormatter())
     return True
-
-
-# --- texts ----------------------------------------------------------------------------------------------------------------
 
 
 def text_width(text: str, size: float) -> float:

@@ -151,9 +151,6 @@ def timeline(start: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
-# --- predictions ----------------------------------------------------------------------------------------------------------
-
-
 def _prediction_rows(prediction: StartupPrediction) -> list[Row]:
     """A row for each phase that takes time; branches that run at the same time begin together."""
     rows = []
@@ -168,9 +165,6 @@ def _prediction_rows(prediction: StartupPrediction) -> list[Row]:
             span = Span(str(name), begin, counted, elapsed)
             rows.append(Row(str(name), (span,), format_seconds(counted) if counted >= elapsed else hidden))
     return rows
-
-
-# --- logs -----------------------------------------------------------------------------------------------------------------
 
 
 def _start_title(start: Any) -> str:
@@ -293,9 +287,6 @@ def _rank_rows(start: Any, rows: Sequence[Row]) -> list[Row]:
         return found if len(found) > 1 else []
     slowest = sorted(found, key=lambda row: -sum(span.elapsed_s for span in row.spans))[:_MAX_RANKS]
     return [Row(f"slowest of {len(found)} processes:", ()), *(row for row in found if row in slowest)]
-
-
-# --- rows of bars over time -----------------------------------------------------------------------------------------------
 
 
 def _row_axes(ax: Axes | None, labels: Sequence[str]) -> tuple[Axes, float, float]:

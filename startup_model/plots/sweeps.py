@@ -41,9 +41,6 @@ _BANDS = ((0.05, 0.95), (0.1, 0.9), (0.25, 0.75))  # quantiles between which a b
 _BAND_ALPHA = 0.3
 
 
-# --- what a sweep holds as it is drawn ------------------------------------------------------------------------------------
-
-
 class Side(NamedTuple):
     """The labels of one axis as they are drawn."""
 
@@ -195,9 +192,6 @@ def _common_names(result: Sweep) -> str:
     both = ({end.model.name for end in ends}, {end.hardware.name for end in ends})
     names = [names.pop() for names in both if len(names) == 1]
     return f"{' on '.join(names)}: " if names else ""
-
-
-# --- lines ----------------------------------------------------------------------------------------------------------------
 
 
 def sweep_lines(
@@ -363,9 +357,6 @@ def _draw_markers(ax: Axes, x: FloatArray, seconds: FloatArray, fits: BoolArray,
     }
     for part, fill in ((fits, style["color"]), (~fits, "none")):
         ax.plot(x[part], seconds[part], canvas.marker_of(i), markerfacecolor=fill, **style)
-
-
-# --- fan ------------------------------------------------------------------------------------------------------------------
 
 
 def interval_fan(

@@ -48,7 +48,8 @@ def plain(axes: dict[str, Any]) -> tuple[np.ndarray[Any, Any], float]:
         for call in entry.calls:
             coefficients = {name: arrays[phase, name] for name in call.coefficients}
             total += (
-                call.function(*(arrays[name] for name in call.term.inputs), **coefficients) * arrays[phase, "scale"]
+                call.term.function(*(arrays[name] for name in call.term.inputs), **coefficients)
+                * arrays[phase, "scale"]
             )
     return total, time.perf_counter() - begin
 
