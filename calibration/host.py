@@ -156,9 +156,6 @@ def facts_in_words(facts: HostFacts, folder: Path | None = None) -> dict[str, st
     return words if folder is None else {**words, "file_system": file_system_of(folder).kind}
 
 
-# --- processor, memory, accelerators ---
-
-
 @lru_cache(maxsize=1)
 def _cpu_name() -> str:
     for line in _read("/proc/cpuinfo").splitlines():
@@ -233,9 +230,6 @@ def _output(*words: str, timeout_s: float = _QUERY_S) -> str:
     return done.stdout.decode("utf-8", "replace")[: 2**16] if done.returncode == 0 else ""
 
 
-# --- file systems ---
-
-
 def file_system_of(path: Path) -> FileSystem:
     """The file system that ``path`` lies on; unknown where the kernel does not list mounts."""
     try:
@@ -259,9 +253,6 @@ def _tier(kind: str, device: str) -> str:
     if {name, device.split(":", maxsplit=1)[0]} & _OBJECT_STORES:
         return "object_store"
     return "network_disk" if name in _NETWORK_FILE_SYSTEMS else "local_nvme"
-
-
-# --- the page cache and the files of a checkpoint ---
 
 
 def checkpoint_files(folder: Path) -> list[Path]:

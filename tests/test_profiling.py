@@ -56,8 +56,7 @@ from calibration.measure import endpoint as endpoint_module
 from calibration.measure import start as start_module
 from calibration.measure.endpoint import authorization, first_token, served_version
 from calibration.measure.launch import Launch, environment_that_matters, launch_of, program_of
-from calibration.measure.record import RunContext, record_of
-from calibration.measure.run import Session, finished_cases, node_of
+from calibration.measure.run import Session, finished_cases, node_of, record_of
 from calibration.measure.schedule import (
     Case,
     RemainingTime,
@@ -420,12 +419,11 @@ SGLANG_LOG = """\
 """
 
 
-def context(**changes: Any) -> RunContext:
-    found = RunContext(
-        hardware=HardwareConfig.preset("h100-sxm"), model=None, engine=None, page_cache="hot", compile_cache="warm", environment={},
-        host_notes={}, is_first=False, host="h", dataset="d", step="base 1",
+def recorded(measured: MeasuredStart) -> tuple[RunRecord, list[str]]:
+    return record_of(
+        measured, HardwareConfig.preset("h100-sxm"), page_cache="hot", compile_cache="warm", environment={}, host_notes={}, is_first=False,
+        host="h", dataset="d", step="base 1",
     )  # fmt: skip
-    return found._replace(**changes)
 
 
 def test_a_measured_start_is_never_lost_over_its_record() -> None:
@@ -433,14 +431,14 @@ def test_a_measured_start_is_never_lost_over_its_record() -> None:
     late = MeasuredStart(
         log, wall_s=12.0, first_line_s=1.0, first_token_s=13.0, problem="", killed=0, version="not a version"
     )
-    run, problems = record_of(late, context())
+    run, problems = recorded(late)
     assert run.wall_s == 22.0  # the log's 21 s from its first line, and 1 s before it
     assert (run.first_token_s, run.engine.version) == (None, None)
     assert problems == ["no first token: it came before the line that says ready"]
     odd = late._replace(
         log=replace(log, phases=dict(log.phases) | {"weight_load": 500.0}), first_token_s=40.0, version="0.4.6"
     )
-    run, problems = record_of(odd, context())
+    run, problems = recorded(odd)
     assert (run.wall_s, run.phases["weight_load"], run.engine.version) == (None, 500.0, "0.4.6")
     assert problems[0].startswith("recorded without its time to ready: they come to more than wall_s")
 
@@ -449,7 +447,7 @@ def test_downloading_weights_is_no_part_of_a_start() -> None:
     log = parse_log(SGLANG_LOG)
     log = replace(log, facts=dict(log.facts) | {"download_s": 5.0}, phases=dict(log.phases) | {"api_ready": 6.0})
     start = MeasuredStart(log, wall_s=23.0, first_line_s=1.0, first_token_s=24.0, problem="", killed=0, version="0.4.6")
-    run, problems = record_of(start, context())
+    run, problems = recorded(start)
     assert (run.wall_s, run.first_token_s, problems) == (18.0, 19.0, [])
     assert run.surroundings["download"].startswith("5.0 s")
 

@@ -282,9 +282,6 @@ def engine_names() -> str:
     return " or ".join(name for name, engine in all_engines().items() if engine.is_predicted)
 
 
-# --- secrets, the program, its versions ---
-
-
 def shown_words(words: Iterable[str]) -> str:
     """A command as it may be shown: one line, ``***`` in the place of keys, tokens and passwords."""
     return one_line(shlex.join(redact_words(list(words))).replace(f"'{HIDDEN}'", HIDDEN), _MAX_SHOWN)

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -15,29 +15,11 @@ from pydantic import Field, SkipValidation, field_validator
 
 from calibration.host import HostFacts, checkpoint_files, describe_host, facts_in_words, fingerprint, host_facts
 from calibration.logs.compare import is_eager
+from calibration.measure import schedule as kinds
+from calibration.measure import states
 from calibration.measure.launch import Launch, environment_that_matters, launch_of, program_of, server_versions
-from calibration.measure.record import RunContext, record_of
-from calibration.measure.schedule import (
-    Case,
-    RemainingTime,
-    Schedule,
-    ScheduleInputs,
-    ScheduleKind,
-    ScheduleOptions,
-    TorchCompile,
-    make_schedule,
-)
+from calibration.measure.schedule import Case, RemainingTime, Schedule, ScheduleInputs, ScheduleOptions, make_schedule
 from calibration.measure.start import Limits, MeasuredStart, Progress, measure_start
-from calibration.measure.states import (
-    CompileCache,
-    CompileCaches,
-    CompileState,
-    Group,
-    PageCache,
-    PageState,
-    compile_state,
-    prepare_page_cache,
-)
 from calibration.runs.build import ReadReport
 from calibration.runs.read import read_runs
 from calibration.runs.record import Name, RunRecord
@@ -49,6 +31,9 @@ from startup_model.files import is_folder
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
 from startup_model.predictor import HardwareLike, ModelLike, ProfileLike, as_hardware, as_model, as_profile
+
+_STAMP_S = 0.001
+_EARLY = 0.99  # share of the time to ready up to which a first token came before it: the record allows for as much
 
 
 class ScheduleEvent(NamedTuple):
@@ -99,22 +84,14 @@ class Session(FrozenModel):
     """What all starts of a schedule have in common. Raises ConfigError for what would spoil the records or never end."""
 
     inputs: SkipValidation[ScheduleInputs]
-    facts: SkipValidation[HostFacts]
-    """What is known of this host, for the records."""
-    host: Name = ""
-    """Fingerprint of this host; cases that another host has done are not left out when a schedule goes on."""
-    dataset: Name = ""
-    """Name of this session in the records."""
-    health_path: Annotated[str, Field(max_length=1000)] = "/health"
-    """Answers 200 when the server is ready."""
-    request: bool = True
-    """Whether to ask for a first token."""
-    drop_caches: bool = False
-    """Whether a cold start empties the page cache of the whole host, as root."""
-    resume: bool = False
-    """Whether cases are left out whose records the file holds already."""
+    facts: SkipValidation[HostFacts]  # what is known of this host, for the records
+    host: Name = ""  # its fingerprint: cases that another host has done are not left out when a schedule goes on
+    dataset: Name = ""  # name of this session in the records
+    health_path: Annotated[str, Field(max_length=1000)] = "/health"  # answers 200 when the server is ready
+    request: bool = True  # whether to ask for a first token
+    drop_caches: bool = False  # whether a cold start empties the page cache of the whole host, as root
+    resume: bool = False  # whether cases are left out whose records the file holds already
     limits: Limits = Limits()
-    """How long anything is waited for [s]."""
 
     @field_validator("health_path")
     @classmethod
@@ -179,11 +156,11 @@ def profile_server(
     hardware: HardwareLike | None = None,
     model: ModelLike | None = None,
     models: Sequence[str] = (),
-    plan: ScheduleKind = "base",
+    plan: kinds.ScheduleKind = "base",
     repetitions: int = 1,
-    page_cache: PageCache = "hot",
-    compile_cache: CompileCache = "warm",
-    torch_compile: TorchCompile = "on",
+    page_cache: states.PageCache = "hot",
+    compile_cache: states.CompileCache = "warm",
+    torch_compile: kinds.TorchCompile = "on",
     warm_up: bool = True,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -260,7 +237,7 @@ def run_schedule(
     kept: list[RunRecord] = []
     launch = session.inputs.launch
     engines = None if launch.engine is None else (find(launch.engine.engine),)
-    with CompileCaches(engines) as caches, _says_what_is_kept(kept, path):
+    with states.CompileCaches(engines) as caches, _says_what_is_kept(kept, path):
         folders = {case.model: launch.checkpoint(case.model) for case in schedule.cases}
         state = MeasureState(session, caches, is_first=schedule.warm_up, folders=folders)
         for place, case in enumerate(schedule.cases):
@@ -339,47 +316,36 @@ def _path(out: str | os.PathLike[str]) -> Path:
     return path
 
 
-# --- the starts of one case ---
-
-
 @dataclass
 class MeasureState:
     """What the starts of a session have left on the host."""
 
     session: Session
-    caches: CompileCaches
-    is_first: bool
-    """Whether the next start is the first of the session, excluded as warm-up."""
-    filled: set[Group] = field(default_factory=set)
-    """Groups of which a start was made: their graphs are compiled."""
-    folders: Mapping[str | None, Path | None] = field(default_factory=dict)
-    """Where the checkpoint of each model was when the schedule began."""
+    caches: states.CompileCaches
+    is_first: bool  # the next start is the first of the session, excluded as warm-up
+    filled: set[states.Group] = field(default_factory=set)  # a start of theirs was made: their graphs are compiled
+    folders: Mapping[str | None, Path | None] = field(
+        default_factory=dict
+    )  # of the checkpoints when the schedule began
 
 
 class KeptStart(NamedTuple):
     """A start that was measured."""
 
     record: RunRecord
-    is_warm_up: bool
-    """Whether it is excluded as warm-up; another start follows."""
-    note: str
-    """Why it is a warm-up, and what is missing in the record."""
-    interrupt: int | None = None
-    """Signal that came while its server was being stopped, to be raised once the record is kept."""
-
-
-class _Made(NamedTuple):
-    """A start, and the state in which it was made."""
-
-    measured: MeasuredStart
-    page_cache: PageState
-    compile_cache: CompileState
+    is_warm_up: bool  # excluded; another start follows
+    note: str  # why it is a warm-up, and what is missing in the record
+    interrupt: int | None = None  # came while its server was being stopped, to be raised once the record is kept
 
 
 def starts_of(state: MeasureState, case: Case, report: Callable[[Progress], None]) -> Iterator[KeptStart]:
     """The start of a case; before it a warm-up, where the session begins or graphs had to be compiled first."""
+    inputs = state.session.inputs
     made = _measure(state, case, report)
-    reasons = _reasons(state, case, made)
+    reasons = ["the first start of the session"] if state.is_first else []
+    if case.compile_cache == "warm" and inputs.keeps_graphs and case.group not in state.filled:
+        words = {"cold": "it compiled", "unknown": "its log does not tell whether it compiled"}
+        reasons += [words[made[2]]] if made[2] in words else []
     yield _kept(state, case, made, reasons)
     if reasons:
         state.is_first = False
@@ -388,15 +354,7 @@ def starts_of(state: MeasureState, case: Case, report: Callable[[Progress], None
     state.filled.add(case.group)
 
 
-def _reasons(state: MeasureState, case: Case, made: _Made) -> list[str]:
-    """Why a start is a warm-up; nothing: it is the one that was asked for."""
-    reasons = ["the first start of the session"] if state.is_first else []
-    if case.compile_cache == "warm" and state.session.inputs.keeps_graphs and case.group not in state.filled:
-        if made.compile_cache == "cold":
-            reasons.append("it compiled")
-        elif made.compile_cache == "unknown":
-            reasons.append("its log does not tell whether it compiled")
-    return reasons
+_Made = tuple[MeasuredStart, states.PageState, states.CompileState]  # a start, and the states in which it was made
 
 
 def _measure(state: MeasureState, case: Case, report: Callable[[Progress], None]) -> _Made:
@@ -411,58 +369,104 @@ def _measure(state: MeasureState, case: Case, report: Callable[[Progress], None]
     tell("preparing")
     environment = launch.variables
     environment |= state.caches.variables(case.group, case.compile_cache, environment)
-    page_cache: PageState = "hot"  # where nothing is read
+    page_cache: states.PageState = "hot"  # where nothing is read
     if inputs.reads_weights(case):
         folder = state.folders.get(case.model)
         if folder is not None and not is_folder(folder):
             raise InputFileError(f"{folder}: it was there when the schedule began, and is gone; put the model back")
-        files = session.files(case)
-        prepared = prepare_page_cache(files, case.page_cache, drop=session.drop_caches, tell=tell) if files else None
-        page_cache = prepared or "unknown"
+        page_cache = "unknown"
+        if files := session.files(case):
+            page_cache = states.prepare_page_cache(files, case.page_cache, drop=session.drop_caches, tell=tell)
     port = launch.choose_port()
     measured = measure_start(
-        launch.command(port, model=case.model),
-        port=port,
-        environment=environment,
-        health_path=session.health_path,
-        request=session.request,
-        limits=session.limits,
-        report=report,
-        temporary=state.caches.folder,
+        launch.command(port, model=case.model), port=port, environment=environment, health_path=session.health_path, request=session.request,
+        limits=session.limits, report=report, temporary=state.caches.folder,
+    )  # fmt: skip
+    compiles = inputs.compiles(case) and not is_eager(measured.log)
+    logged, is_filled = measured.log.compile_cache, case.group in state.filled
+    return (
+        measured,
+        page_cache,
+        states.compile_state(case.compile_cache, logged, compiles=compiles, is_filled=is_filled),
     )
-    found = compile_state(
-        case.compile_cache,
-        measured.log.compile_cache,
-        compiles=inputs.compiles(case) and not is_eager(measured.log),
-        is_filled=case.group in state.filled,
-    )
-    return _Made(measured, page_cache, found)
 
 
 def _kept(state: MeasureState, case: Case, made: _Made, reasons: list[str]) -> KeptStart:
     """The record of a start; ``reasons``: why it is a warm-up."""
     session, inputs = state.session, state.session.inputs
+    measured, page_cache, compile_cache = made
     launch = inputs.launch_of(case)
+    facts = facts_in_words(session.facts, inputs.launch.checkpoint(case.model))
     record, problems = record_of(
-        made.measured,
-        RunContext(
-            hardware=inputs.hardware,
-            model=inputs.model if inputs.launch.engine is None else inputs.configuration(case)[0],
-            engine=inputs.engine(case),
-            page_cache=made.page_cache,
-            compile_cache=made.compile_cache,
-            environment=environment_that_matters(launch.variables),
-            host_notes=facts_in_words(session.facts, inputs.launch.checkpoint(case.model))
-            | server_versions(launch.words, launch.variables),
-            is_first=state.is_first,
-            host=session.host,
-            dataset=session.dataset,
-            step="" if reasons else case.key(inputs.launch),
-        ),
+        measured,
+        inputs.hardware,
+        model=inputs.model if inputs.launch.engine is None else inputs.configuration(case)[0],
+        engine=inputs.engine(case),
+        page_cache=page_cache,
+        compile_cache=compile_cache,
+        host=session.host,
+        dataset=session.dataset,
+        environment=environment_that_matters(launch.variables),
+        host_notes=facts | server_versions(launch.words, launch.variables),
+        is_first=state.is_first,
+        step="" if reasons else case.key(inputs.launch),
     )
     notes = [", ".join(reasons)] if reasons else []
-    if not reasons and case.compile_cache == "warm" and made.compile_cache == "cold":
+    if not reasons and case.compile_cache == "warm" and compile_cache == "cold":
         notes.append("it compiled again: the compile cache keeps nothing")
-    if not reasons and case.page_cache in ("hot", "cold") and made.page_cache != case.page_cache:
-        notes.append(f"page cache {made.page_cache}, not {case.page_cache}: the checkpoint could not be made so")
-    return KeptStart(record, bool(reasons), "; ".join([*notes, *problems]), made.measured.interrupt)
+    if not reasons and case.page_cache in ("hot", "cold") and page_cache != case.page_cache:
+        notes.append(f"page cache {page_cache}, not {case.page_cache}: the checkpoint could not be made so")
+    return KeptStart(record, bool(reasons), "; ".join([*notes, *problems]), measured.interrupt)
+
+
+def record_of(
+    measured: MeasuredStart,
+    hardware: HardwareConfig,
+    *,
+    environment: Mapping[str, str],
+    host_notes: Mapping[str, str],
+    is_first: bool,
+    step: str,
+    **context: Any,
+) -> tuple[RunRecord, list[str]]:
+    """The record of a start, and what is missing in it, in words.
+
+    environment: variables that change how the engine starts, without secrets. host_notes: for the reader: processor, memory, kernel ... is_first: of its session: what it
+    imports may have come from storage. step: key of the case that it is the result of; empty for a warm-up. context: other arguments of ``ParsedStartup.to_run``.
+
+    Seconds count from the start of the process; those of the first start of a session from its first line, so that calibration leaves alone the imports that may
+    have come from storage. Time spent on downloading weights is taken off. Raises ConfigError when the log names a model that is not known here.
+    """
+    log = measured.log
+    record = log.to_run(hardware, process_start_s=None if is_first else measured.first_line_s, **context)
+    download_s = float(log.facts.get("download_s", 0.0))
+    head_s = measured.first_line_s if record.measured_from == "first_line" else 0.0
+    wall_s = max(measured.wall_s - download_s - head_s, record.wall_s or 0.0)
+    token_s = None if measured.first_token_s is None else measured.first_token_s - download_s
+    problems = [f"no first token: {measured.problem}"] if measured.problem else []
+    problems += [measured.ending] if measured.ending else []
+    if token_s is not None and token_s < (wall_s + head_s) * _EARLY:
+        token_s, problems = None, ["no first token: it came before the line that says ready"]
+    notes = dict(host_notes)
+    if measured.killed:
+        notes["killed"] = f"{measured.killed} process(es) were left after the grace"
+    if is_first:
+        notes["start"] = "the first of its session, counted from its first line: imports may have come from storage"
+    if download_s:
+        notes["download"] = f"{download_s:.1f} s of downloading weights are taken off"
+    engine = _as_it_was(record.engine.replace(model=None, environment=dict(environment)), measured)
+    record = record.replace(engine=engine, surroundings=notes, step=step)
+    try:
+        return record.replace(wall_s=wall_s, first_token_s=token_s, stamp_resolution_s=_STAMP_S), problems
+    except ConfigError as error:  # a log that counts something twice: what was measured is kept all the same
+        problems.append(f"recorded without its time to ready: {error.problem}")
+        return record.replace(wall_s=None), problems
+
+
+def _as_it_was(engine: EngineConfig, measured: MeasuredStart) -> EngineConfig:
+    """The engine with the version and core that ran, as far as they can be."""
+    told: dict[str, Any] = {} if measured.version is None else {"version": measured.version}
+    for changes in (told | {"generation": measured.log.engine_generation}, told) if told else ():
+        with suppress(ConfigError):  # no version, or one that has no such core
+            return engine.replace(**changes)
+    return engine

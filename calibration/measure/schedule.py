@@ -84,14 +84,10 @@ class Case(NamedTuple):
 class ScheduleInputs(NamedTuple):
     """What a schedule is worked out from, and what its cases mean for command, model and engine."""
 
-    launch: Launch
-    """The command."""
-    hardware: HardwareConfig
-    """The node that it runs on."""
-    model: ModelConfig | None = None
-    """What the command's model is, where its name is not known here."""
-    prior: Profile | None = None
-    """The profile to expect times by; None: the nearest reference."""
+    launch: Launch  # the command
+    hardware: HardwareConfig  # the node that it runs on
+    model: ModelConfig | None = None  # what the command's model is, where its name is not known here
+    prior: Profile | None = None  # the profile to expect times by; None: the nearest reference
 
     @property
     def keeps_graphs(self) -> bool:
@@ -277,13 +273,11 @@ def make_schedule(inputs: ScheduleInputs, options: ScheduleOptions) -> Schedule:
     ]
     warnings: list[str] = []
     if (program := launch.external_launcher) is not None:
-        warnings.append(
-            f"{program} starts the server elsewhere: it ends only as far as {program} ends it, look whether it is gone"
-        )
+        end = f"it ends only as far as {program} ends it, look whether it is gone"
+        warnings.append(f"{program} starts the server elsewhere: {end}")
     if not sees_listeners():
-        warnings.append(
-            "psutil is not installed: whether another program answers in the place of the server is not checked; pip install 'startup-model[profile]'"
-        )
+        unchecked = "whether another program answers in the place of the server is not checked"
+        warnings.append(f"psutil is not installed: {unchecked}; pip install 'startup-model[profile]'")
     cases: Sequence[Case] = base
     if kind == "differential":
         cases = _differential(inputs, base)
@@ -328,41 +322,31 @@ def _compiling(inputs: ScheduleInputs, cases: Sequence[Case]) -> Iterator[Second
             yield 0.0
 
 
-# --- the fewest starts that tell coefficients apart ---
-
-Rows = Mapping[tuple[str, str], Mapping[str, float]]
-"""(term, variant) -> factor of each coefficient."""
+_Rows = Mapping[tuple[str, str], Mapping[str, float]]  # (term, variant) -> factor of each coefficient
 
 
-class _Candidate(NamedTuple):
-    case: Case
-    seconds: float  # that it adds to the schedule
-    rows: Rows
-
-
-def fewest_cases(base: Sequence[Case], inputs: ScheduleInputs) -> tuple[Case, ...]:
+def fewest_cases(base: Sequence[Case], inputs: ScheduleInputs) -> list[Case]:
     """The base, and the cases that have to be added to identify what all its variants together would.
 
     A measured phase is linear in its coefficients: a start adds one row of factors for each of its terms. Next comes the start that raises the rank of these rows most, the
     shorter one of equals, until none raises it. Of a model, eager starts come first, the shortest, since the first start of a session may be made twice; then those that fill
     a fresh compile cache: later ones find their graphs there. Raises StartupModelError where the model or the engine is not known here.
     """
-    chosen = [_Candidate(case, 0.0, _rows(inputs, case)) for case in base]
+    cases, known = list(base), [_rows(inputs, case) for case in base]
     rest = [
-        _Candidate(case, inputs.expected_s(case) if costs else 0.0, _rows(inputs, case))
+        (case, inputs.expected_s(case) if costs else 0.0, _rows(inputs, case))
         for case, costs in _variants(inputs, base)
     ]
     while rest:
-        before = _rank(chosen)
-        gain, _, index = max((_rank([*chosen, other]) - before, -other.seconds, -i) for i, other in enumerate(rest))
+        before = _rank(known)
+        gain, _, i = max((_rank([*known, rows]) - before, -seconds, -i) for i, (_, seconds, rows) in enumerate(rest))
         if gain <= 0:
             break
-        chosen.append(rest.pop(-index))
-    models = list(dict.fromkeys(case.model for case in base))
-    cases = (candidate.case for candidate in chosen)
-    return tuple(
-        sorted(cases, key=lambda case: (models.index(case.model), not case.eager, case.compile_cache != "fresh"))
-    )
+        case, _, rows = rest.pop(-i)
+        cases.append(case)
+        known.append(rows)
+    models = [case.model for case in base]
+    return sorted(cases, key=lambda case: (models.index(case.model), not case.eager, case.compile_cache != "fresh"))
 
 
 def _variants(inputs: ScheduleInputs, base: Sequence[Case]) -> Iterator[tuple[Case, bool]]:
@@ -379,7 +363,7 @@ def _variants(inputs: ScheduleInputs, base: Sequence[Case]) -> Iterator[tuple[Ca
             yield variant, variant != case._replace(compile_cache="fresh")
 
 
-def _rows(inputs: ScheduleInputs, case: Case) -> Rows:
+def _rows(inputs: ScheduleInputs, case: Case) -> _Rows:
     """What a start tells: for each of its terms the factor of each coefficient."""
     model, engine = inputs.configuration(case)
     profile = inputs.prior or prepare(Start(model, inputs.hardware, engine)).profile
@@ -393,22 +377,19 @@ def _rows(inputs: ScheduleInputs, case: Case) -> Rows:
     return rows
 
 
-def _rank(candidates: Iterable[_Candidate]) -> int:
+def _rank(starts: Iterable[_Rows]) -> int:
     """How many coefficients the starts tell apart, term by term."""
     tables: dict[tuple[str, str], list[Mapping[str, float]]] = {}
-    for candidate in candidates:
-        for key, row in candidate.rows.items():
-            tables.setdefault(key, []).append(row)
-    return sum(map(_rank_of, tables.values()))
-
-
-def _rank_of(rows: Sequence[Mapping[str, float]]) -> int:
-    names = sorted({name for row in rows for name in row})
-    matrix = np.array([[row.get(name, 0.0) for name in names] for row in rows])
-    if not matrix.size:
-        return 0
-    largest = np.abs(matrix).max(axis=0, initial=0.0)
-    return int(np.linalg.matrix_rank(matrix / np.where(largest > 0, largest, 1.0), tol=1e-3))
+    for key, row in chain.from_iterable(rows.items() for rows in starts):
+        tables.setdefault(key, []).append(row)
+    rank = 0
+    for rows in tables.values():
+        names = sorted(set().union(*rows))
+        matrix = np.array([[row.get(name, 0.0) for name in names] for row in rows])
+        if matrix.size:
+            largest = np.abs(matrix).max(axis=0)
+            rank += int(np.linalg.matrix_rank(matrix / np.where(largest > 0, largest, 1.0), tol=1e-3))
+    return rank
 
 
 Plan = Schedule

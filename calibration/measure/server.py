@@ -305,9 +305,6 @@ class _HeldSignals:
             signal.raise_signal(number)
 
 
-# --- pipes ---
-
-
 def _pipe() -> tuple[int, int]:
     """Reading and writing end of a pipe, clear of the standard streams: where those are closed, a pipe gets their numbers, and a child would overwrite it."""
     import fcntl
@@ -357,9 +354,6 @@ def _close(*descriptors: int) -> int:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
     return -1
-
-
-# --- processes and their sockets ---
 
 
 def _new_marker() -> int:

@@ -78,22 +78,16 @@ class MeasuredStart(NamedTuple):
     """What one start gave. Seconds are from the start of the process."""
 
     log: ParsedStartup
-    wall_s: float
-    """To ready: the health endpoint has answered 200, and the engine itself has said so where its log does."""
-    first_line_s: float
-    """To the first line that it printed."""
-    first_token_s: float | None
-    """To the first token of the first request; None when there is none."""
-    problem: str
-    """Why there is no first token; empty when there is one, or none was asked for."""
-    killed: int
-    """Processes that had to be killed because they were still there after the grace."""
-    version: str | None
-    """Of the engine: as its log says, else as the server says."""
-    ending: str = ""
-    """How the server ended by itself after it was ready; empty when it did not."""
-    interrupt: int | None = None
-    """Signal that came while the server was being stopped, to be raised once the start is kept."""
+    wall_s: (
+        float  # to ready: the health endpoint has answered 200, and the engine itself has said so where its log does
+    )
+    first_line_s: float  # to the first line that it printed
+    first_token_s: float | None  # to the first token of the first request; None when there is none
+    problem: str  # why there is no first token; empty when there is one, or none was asked for
+    killed: int  # processes that had to be killed because they were still there after the grace
+    version: str | None  # of the engine: as its log says, else as the server says
+    ending: str = ""  # how the server ended by itself after it was ready; empty when it did not
+    interrupt: int | None = None  # came while the server was being stopped, to be raised once the start is kept
 
 
 class Journal:

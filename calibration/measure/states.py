@@ -36,9 +36,6 @@ _COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 _MAX_REFERENCE = 200
 
 
-# --- where the weights are ---
-
-
 def checkpoint_folder(
     model: str | None,
     environment: Mapping[str, str] | None = None,
@@ -106,9 +103,6 @@ def _newest(snapshots: Path) -> Path | None:
         return None
 
 
-# --- the page cache ---
-
-
 def prepare_page_cache(
     files: Sequence[Path],
     asked: PageCache,
@@ -152,9 +146,6 @@ def _memory_bytes() -> float:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (OSError, ValueError, AttributeError):
         return math.inf
-
-
-# --- the compile cache ---
 
 
 def compile_state(asked: CompileCache, logged: str, *, compiles: bool, is_filled: bool) -> CompileState:

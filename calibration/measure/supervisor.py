@@ -53,20 +53,13 @@ _NOT_STARTED = 127
 class Orders(NamedTuple):
     """What this program is to do."""
 
-    command: list[str]
-    """Words of the server's command; each character is a byte, as the kernel gets it."""
-    profiler: int
-    """Its process."""
-    lifeline: int
-    """Number of an open pipe, to read."""
-    report: int
-    """Number of an open pipe, to write."""
-    grace_s: float
-    """Seconds between SIGTERM and SIGKILL."""
-    marker: int = 0
-    """The limit by which processes of the server are known; 0: none."""
-    temporary: str | None = None
-    """A folder to remove, once no process is left, if the profiler has died by then."""
+    command: list[str]  # words of the server's command; each character is a byte, as the kernel gets it
+    profiler: int  # its process
+    lifeline: int  # number of an open pipe, to read
+    report: int  # number of an open pipe, to write
+    grace_s: float  # between SIGTERM and SIGKILL
+    marker: int = 0  # the limit by which processes of the server are known; 0: none
+    temporary: str | None = None  # a folder to remove, once no process is left, if the profiler has died by then
 
 
 class StopRequest(enum.IntEnum):
@@ -79,9 +72,6 @@ class StopRequest(enum.IntEnum):
 
 
 _REQUESTS = {STOP[0]: StopRequest.STOP, KILL[0]: StopRequest.KILL}
-
-
-# --- processes ---
 
 
 def descendants(root: int) -> list[int]:
@@ -208,9 +198,6 @@ def _set_marker(marker: int) -> None:
             resource.setrlimit(resource.RLIMIT_RTTIME, (soft, marker))
 
 
-# --- the supervisor ---
-
-
 class _Requests:
     """Requests to stop the server: by the lifeline, and by the tether, which closes when the watcher ends or has missed the profiler."""
 
@@ -299,9 +286,6 @@ def _remove(folder: str | None) -> None:
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
-
-
-# --- the watcher ---
 
 
 def _watch(supervisor: _Child, tether: int, orders: Orders, tell: Callable[..., None]) -> int:
