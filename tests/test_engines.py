@@ -36,7 +36,7 @@ ROOMS = (
     "errors", "units", "versions", "files", "frozen", "formula", "secrets", "frames", "models", "hardware", "engines", "sizes", "phases",
     "profile", "recipe", "evaluate", "prediction", "warnings", "predictor", "changes", "axes", "sweeps", "compare", "planning", "manifests", "plots", "cli",
 )  # fmt: skip
-ABOVE = ("page_cache", "host", "runs", "logs", "fit", "measure", "probe", "gate", "cli")
+ABOVE = ("host", "runs", "logs", "fit", "measure", "probe", "gate", "cli")
 ORDER = [*(f"startup_model.{room}" for room in ROOMS), *(f"calibration.{room}" for room in ABOVE)]
 
 # Files that may name an engine for good: a phase says which engines have it, references say what was measured.
@@ -46,8 +46,6 @@ NOT_YET = {
     *("calibration/logs/assembly.py", "calibration/logs/configuration.py", "calibration/logs/diagnosis.py"),
     *("calibration/logs/lines.py", "calibration/logs/parser.py", "calibration/logs/start.py"),
     *("calibration/logs/tables.py", "calibration/logs/topology.py"),
-    *("calibration/measure/caches.py", "calibration/measure/command.py", "calibration/measure/record.py"),
-    *("calibration/measure/steps.py", "calibration/measure/versions.py"),
     *("calibration/probe/imports.py", "calibration/probe/node.py", "calibration/runs/table.py"),
 }  # fmt: skip
 
