@@ -144,6 +144,9 @@ TERMS: dict[str, Term] = {}
 PHASES: dict[str, PhaseRow] = {}
 """All phases by name, in the order in which engines pass through them."""
 
+ON_CHANGE: list[Callable[[], None]] = []
+"""Called when a phase or a term has been declared: caches that depend on them forget what they hold."""
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -190,7 +193,7 @@ def term(
     def register(function: _Function) -> _Function:
         made = _make_term(function, of, shares, runs_on)
         row = PHASES[of]
-        PHASES[of] = PhaseRow(**(vars(row) | {"terms": (*row.terms, made)}))
+        _replace_phases({**PHASES, of: PhaseRow(**(vars(row) | {"terms": (*row.terms, made)}))})
         return function
 
     return register
@@ -221,6 +224,8 @@ def _replace_phases(rows: Mapping[str, PhaseRow]) -> None:
         for name, row in rows.items():
             if (group := getattr(row.groups, roll_up_name)) is not None:
                 table[name] = group
+    for forget in ON_CHANGE:
+        forget()
 
 
 @contextmanager
@@ -259,14 +264,15 @@ def _digits(value: float) -> str:
     return f"{int(value)}" if value == int(value) and abs(value) < 1e7 else f"{value:.5g}"
 
 
-_Seconds = Annotated[float, Coefficient("s")]
-_SecondsPerLayer = Annotated[float, Coefficient("s/layer")]
-_SecondsPerByte = Annotated[float, Coefficient("s/B")]
-_SecondsPerFile = Annotated[float, Coefficient("s/file", is_separable=False)]
-_SecondsPerWorker = Annotated[float, Coefficient("s/worker", scale="worker_spawn of more ranks", is_separable=False)]
-_CollectiveSeconds = Annotated[float, Coefficient("s", scale="worker_spawn of more ranks", is_separable=False)]
-_Ratio = Annotated[float, Coefficient("1")]
-_StorageRatio = Annotated[float, Coefficient("1", scale="weight_load from storage")]
+# Coefficients by unit, for annotations.
+Seconds = Annotated[float, Coefficient("s")]
+SecondsPerLayer = Annotated[float, Coefficient("s/layer")]
+SecondsPerByte = Annotated[float, Coefficient("s/B")]
+SecondsPerFile = Annotated[float, Coefficient("s/file", is_separable=False)]
+SecondsPerWorker = Annotated[float, Coefficient("s/worker", scale="worker_spawn of more ranks", is_separable=False)]
+CollectiveSeconds = Annotated[float, Coefficient("s", scale="worker_spawn of more ranks", is_separable=False)]
+Ratio = Annotated[float, Coefficient("1")]
+StorageRatio = Annotated[float, Coefficient("1", scale="weight_load from storage")]
 
 BLUE, SKY, GREEN, YELLOW, ORANGE, VERMILLION, PURPLE = (
     "#0072B2", "#56B4E9", "#009E73", "#F0E442", "#E69F00", "#D55E00", "#CC79A7",
@@ -337,7 +343,7 @@ def container_start(container_start_seconds: Values) -> Values:
 
 
 @phase(Groups("engine_init", "worker_spawning", "framework_bootstrap", "container_and_runtime"), Style(BLUE))
-def framework_bootstrap(slowdown: Values, *, base_seconds: _Seconds) -> Values:
+def framework_bootstrap(slowdown: Values, *, base_seconds: Seconds) -> Values:
     """Python imports, platform detection, inspection of the model class.
 
     Equation: t = base_seconds × slowdown
@@ -354,9 +360,9 @@ def worker_spawn(
     collectives: Values,
     slowdown: Values,
     *,
-    base_seconds: _Seconds,
-    seconds_per_worker: _SecondsPerWorker,
-    collective_seconds: _CollectiveSeconds,
+    base_seconds: Seconds,
+    seconds_per_worker: SecondsPerWorker,
+    collective_seconds: CollectiveSeconds,
 ) -> Values:
     """Worker processes start, open their device and join their process groups.
 
@@ -372,7 +378,7 @@ def worker_spawn(
 
 @phase(Groups("engine_init", "tokenizer_loading", "tokenizer_init", "framework_init"), Style(PURPLE, "///"))
 def tokenizer_load(
-    tokenizer_bytes: Values, slowdown: Values, *, base_seconds: _Seconds, seconds_per_byte: _SecondsPerByte
+    tokenizer_bytes: Values, slowdown: Values, *, base_seconds: Seconds, seconds_per_byte: SecondsPerByte
 ) -> Values:
     """The tokenizer is read and built.
 
@@ -386,7 +392,7 @@ def tokenizer_load(
 
 @phase(Groups("weight_load", "model_loading", "model_loading", "weight_load"), Style(YELLOW, "///"))
 def model_init(
-    layers: Values, slowdown: Values, *, base_seconds: _Seconds, seconds_per_layer: _SecondsPerLayer
+    layers: Values, slowdown: Values, *, base_seconds: Seconds, seconds_per_layer: SecondsPerLayer
 ) -> Values:
     """The modules are built, still without weights.
 
@@ -414,10 +420,10 @@ def weight_load(
     page_cache_bandwidth: Values,
     host_to_device_bandwidth: Values,
     *,
-    base_seconds: _Seconds,
-    storage_ratio: _StorageRatio,
-    copy_ratio: _Ratio,
-    seconds_per_file: _SecondsPerFile,
+    base_seconds: Seconds,
+    storage_ratio: StorageRatio,
+    copy_ratio: Ratio,
+    seconds_per_file: SecondsPerFile,
 ) -> Values:
     """The checkpoint is read and copied to the devices.
 
@@ -444,7 +450,7 @@ def weight_load(
     is_off=lambda resolved: not resolved.compiles,
 )
 def graph_trace(
-    trace_layers: Values, slowdown: Values, *, base_seconds: _Seconds, seconds_per_layer: _SecondsPerLayer
+    trace_layers: Values, slowdown: Values, *, base_seconds: Seconds, seconds_per_layer: SecondsPerLayer
 ) -> Values:
     """Dynamo traces the bytecode of the forward pass.
 
@@ -463,7 +469,7 @@ def graph_trace(
     cache=Cache("compile_cache", "warm", cold_variant="compile_cache=cold", cold_words="compiling"),
 )
 def graph_compile(
-    compile_layers: Values, slowdown: Values, *, base_seconds: _Seconds, seconds_per_layer: _SecondsPerLayer
+    compile_layers: Values, slowdown: Values, *, base_seconds: Seconds, seconds_per_layer: SecondsPerLayer
 ) -> Values:
     """Inductor compiles the graphs (cold cache), or loads the artefacts of an earlier start (warm cache).
 
@@ -483,9 +489,9 @@ def memory_profiling(
     device_flops: Values,
     slowdown: Values,
     *,
-    base_seconds: _Seconds,
-    seconds_per_layer: _SecondsPerLayer,
-    flop_ratio: _Ratio,
+    base_seconds: Seconds,
+    seconds_per_layer: SecondsPerLayer,
+    flop_ratio: Ratio,
 ) -> Values:
     """A forward pass of the largest batch measures the peak of device memory.
 
@@ -508,8 +514,8 @@ def graph_memory_estimate(
     memory_bandwidth: Values,
     slowdown: Values,
     *,
-    seconds_per_layer: _SecondsPerLayer,
-    weight_ratio: _Ratio,
+    seconds_per_layer: SecondsPerLayer,
+    weight_ratio: Ratio,
 ) -> Values:
     """A few graphs are captured and thrown away to learn how much memory they take (vLLM from 0.18 on).
 
@@ -529,7 +535,7 @@ def graph_memory_estimate(
 
 @phase(Groups("kv_cache_allocation", "cache_engine_init", "kv_cache_profiling", "framework_init"), Style(SKY, "///"))
 def kv_cache_init(
-    pool_bytes: Values, memory_bandwidth: Values, slowdown: Values, *, base_seconds: _Seconds, fill_ratio: _Ratio
+    pool_bytes: Values, memory_bandwidth: Values, slowdown: Values, *, base_seconds: Seconds, fill_ratio: Ratio
 ) -> Values:
     """The pool of KV blocks is allocated and zeroed.
 
@@ -554,9 +560,9 @@ def graph_capture(
     memory_bandwidth: Values,
     slowdown: Values,
     *,
-    base_seconds: _Seconds,
-    seconds_per_layer: _SecondsPerLayer,
-    weight_ratio: _Ratio,
+    base_seconds: Seconds,
+    seconds_per_layer: SecondsPerLayer,
+    weight_ratio: Ratio,
 ) -> Values:
     """Device graphs are captured, one per batch size and mode.
 
@@ -574,7 +580,7 @@ def graph_capture(
 
 
 @phase(Groups("engine_init", "api_readiness", "framework_bootstrap", "framework_init"), Style(VERMILLION, "///"))
-def api_ready(slowdown: Values, *, base_seconds: _Seconds) -> Values:
+def api_ready(slowdown: Values, *, base_seconds: Seconds) -> Values:
     """The HTTP server binds its port and registers its routes.
 
     Equation: t = base_seconds × slowdown
@@ -587,7 +593,7 @@ def api_ready(slowdown: Values, *, base_seconds: _Seconds) -> Values:
 
 @phase(Groups("engine_init", "api_readiness", "framework_bootstrap", "framework_init"), Style(GREY))
 def unattributed(
-    tokenizer_bytes: Values, slowdown: Values, *, base_seconds: _Seconds, seconds_per_byte: _SecondsPerByte
+    tokenizer_bytes: Values, slowdown: Values, *, base_seconds: Seconds, seconds_per_byte: SecondsPerByte
 ) -> Values:
     """Wall time that no stage logs: process joins, hand-shakes, and the tokenizer, which the front end loads once more.
 
@@ -608,9 +614,9 @@ def first_request(
     memory_bandwidth: Values,
     slowdown: Values,
     *,
-    base_seconds: _Seconds,
-    flop_ratio: _Ratio,
-    weight_ratio: _Ratio,
+    base_seconds: Seconds,
+    flop_ratio: Ratio,
+    weight_ratio: Ratio,
 ) -> Values:
     """The first request is served: prefill of its prompt and one decode step.
 

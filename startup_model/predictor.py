@@ -15,7 +15,7 @@ from startup_model.evaluate import check_level, new_tuple, own_spread, times
 from startup_model.files import is_file, is_folder
 from startup_model.hardware import HardwareConfig
 from startup_model.models.config import ModelConfig
-from startup_model.phases import AFTER_READY, BEFORE_ENGINE, SEGMENTS
+from startup_model.phases import AFTER_READY, BEFORE_ENGINE, ON_CHANGE, SEGMENTS
 from startup_model.prediction import (
     SAFETY_FACTOR,
     Context,
@@ -105,6 +105,9 @@ def _cached(start: Start) -> _Cached:
     calls = dict(prepared.calls.phases)
     rows = tuple((name, found, prepared.spreads[name] + doubt_of(found)) for name, found in calls.items())
     return _Cached(prepared, calls, rows, sum(prepared.cold_extras().values()), describe(prepared))
+
+
+ON_CHANGE.append(_cached.cache_clear)
 
 
 def check_include(include: Iterable[str]) -> tuple[str, ...]:

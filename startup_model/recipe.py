@@ -18,7 +18,7 @@ from startup_model.engines.engine import Order
 from startup_model.formula import Values, minimum
 from startup_model.hardware import NODE_NUMBERS, STORAGE_DEFAULTS, UNKNOWN_CPU, HardwareConfig
 from startup_model.models.config import ModelConfig
-from startup_model.phases import PHASES, SEGMENTS, Term
+from startup_model.phases import ON_CHANGE, PHASES, SEGMENTS, Term
 from startup_model.profile import Host, Profile, Selection, VersionEffect, judge_profile, same_name, select_reference
 from startup_model.sizes.memory import MemoryBudget, memory_budget
 from startup_model.sizes.weights import WeightSizes, weight_sizes
@@ -218,6 +218,9 @@ def recipe(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, h
         waits,
         frozenset(name for name, row in PHASES.items() if row.is_off is not None and row.is_off(resolved)),
     )
+
+
+ON_CHANGE.append(recipe.cache_clear)
 
 
 def order_of(order: Order, engine: str, version: Version) -> tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]:
