@@ -642,9 +642,7 @@ def test_an_engine_says_how_it_is_deployed(declared: Callable[[Deploy | None], E
     serve = (Serve((), ("old",), ("-m",)), Serve((0, 5, 4), ("serve", "it")), Serve((9,), ("new",)))
     timeout = ReadyTimeout("ITS_TIMEOUT_S", since=(1, 2), seconds=30)
     declared(Deploy("It", "own/image", 77, ("it:running", "it:waiting"), serve, "/up", 3, ready_timeout=timeout, secret_variables={"--api-key": "ITS_KEY"}))  # fmt: skip
-    plan = request(
-        "python -m sglang.launch_server --model-path m/x --api-key abc --tp 2", prediction=predicted(SGLANG_COMMAND)
-    )
+    plan = simple("python -m sglang.launch_server --model-path m/x --api-key abc --tp 2")
     runs = container(plan)
     assert (runs["command"], runs["image"]) == (["serve", "it"], "own/image:v0.5.4")
     assert runs["args"] == ["m/x", "--tp", "2", "--port", "77"]
@@ -655,6 +653,7 @@ def test_an_engine_says_how_it_is_deployed(declared: Callable[[Deploy | None], E
     assert "export ITS_TIMEOUT_S=" in render("env", plan)
     assert "sum(it:waiting{" in render("keda", plan)
     assert timings(plan).ready_timeout_s == timings(plan).startup_limit_s
+    assert "and not below the engine's own 30 s" in render("env", plan)
 
 
 def test_an_engine_that_does_not_say_how_it_is_deployed_has_its_numbers(

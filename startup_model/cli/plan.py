@@ -219,7 +219,11 @@ def _times(request: DeploymentRequest, found: Timings) -> Iterator[Row]:
     yield "startup probe", f"{found.failure_threshold} x {found.period_s} s", budget_reason(request, found)
     yield "progress deadline", f"{found.progress_deadline_s} s", deadline_reason(request, found)
     if request.ready_timeout is not None:
-        yield "engine's own timeout", f"{found.ready_timeout_s} s", ready_timeout_reason(found)
+        yield (
+            "engine's own timeout",
+            f"{found.ready_timeout_s} s",
+            ready_timeout_reason(found, request.ready_timeout.seconds),
+        )
     yield "scale-up lead time", f"{found.lead_time_s} s", lead_reason(request, found)
     yield "cool-down", f"{found.cooldown_s} s", cooldown_reason(request, found)
 

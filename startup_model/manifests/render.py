@@ -278,7 +278,7 @@ def _env(request: DeploymentRequest, times: Timings) -> str:
     if (timeout := deploy.ready_timeout) is None:
         problem = f"{request.engine.engine} waits for its workers without a limit, no variable sets one"
         raise ConfigError("format", "env", problem, "take startup-probe or json")
-    read = f"{ready_timeout_reason(times)}; read from {deploy.title} {'.'.join(map(str, timeout.since))} on"
+    read = f"{ready_timeout_reason(times, timeout.seconds)}; read from {deploy.title} {'.'.join(map(str, timeout.since))} on"
     notes = [f"# {_line(text)}" for text in (*head(request, times), read)]
     return "\n".join([*notes, f"export {timeout.variable}={times.ready_timeout_s}", ""])
 

@@ -227,9 +227,9 @@ def cooldown_reason(request: DeploymentRequest, times: Timings) -> str:
     return f"not let go sooner than it can be had back: a new replica takes {times.lead_time_s} s"
 
 
-def ready_timeout_reason(times: Timings) -> str:
+def ready_timeout_reason(times: Timings, own_s: int = USUAL_READY_TIMEOUT_S) -> str:
     """What the engine's own timeout follows from."""
-    return f"the startup limit {times.startup_limit_s} s, and not below the engine's own {USUAL_READY_TIMEOUT_S} s"
+    return f"the startup limit {times.startup_limit_s} s, and not below the engine's own {own_s} s"
 
 
 def warm_reason(request: DeploymentRequest) -> str:
