@@ -30,7 +30,8 @@ from calibration.runs.build import (
 )
 from calibration.runs.published import CAPTURE_SIZES, HOSTS, MAX_NUM_SEQS
 from calibration.runs.record import is_phase, phase_names
-from startup_model.engines.config import FIRST_V1, EngineConfig
+from startup_model.engines import DEFAULT_ENGINE, find
+from startup_model.engines.config import EngineConfig
 from startup_model.errors import (
     ConfigError,
     StartupModelError,
@@ -223,9 +224,9 @@ def _engine(row: Mapping[str, str], builder: Builder, *, is_cold: bool) -> Engin
     }
     changes |= {name: number for name, number in numbers.items() if number is not None}
     captures, largest = (_whole_number(name, row.get(name)) for name in ("captures", "max_capture_size"))
-    version = changes.get("version")
-    # The older core has a list of its own, whatever a table of both says.
-    if changes.get("engine", "vllm") == "vllm" and (version is None or parse_version(version) >= FIRST_V1):
+    engine = find(changes.get("engine", DEFAULT_ENGINE if base is None else base.engine))
+    version = parse_version(changes.get("version") or engine.default_version or "0")
+    if version in engine.listed_by_count:  # others have a list of their own, whatever a table of several says
         changes |= _captures(captures, largest)
     return EngineConfig(**changes) if base is None else base.replace(**changes)
 

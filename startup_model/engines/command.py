@@ -54,16 +54,34 @@ class PastedWords(NamedTuple):
     """The container image, where a container runtime starts it."""
 
 
-class EngineCall(NamedTuple):
-    """A command that starts an engine, and where in its words the engine's own arguments begin."""
+class EngineWords(NamedTuple):
+    """The words of a command that starts an engine, and where the engine's own arguments begin."""
 
-    engine: Engine
+    engine: str
     words: Sequence[str]
     position: int
+    """Place of the first argument of the engine itself."""
     version: str | None
     positional_model: bool
+    """Whether its first word without a flag is the model."""
     image: int | None = None
     """Place of the container image, where there is one: options of the container runtime stand before it."""
+
+    @property
+    def arguments(self) -> tuple[EngineArgument, ...]:
+        """Places count from the first word of the command. Raises ConfigError for a flag without its value."""
+        return tuple(take_apart(find(self.engine), self.words, self.position))
+
+    def of(self, flag: str) -> tuple[EngineArgument, ...]:
+        """The arguments of one flag, in order; the last one counts."""
+        return tuple(argument for argument in self.arguments if argument.flag == flag)
+
+    def models(self) -> tuple[EngineArgument, ...]:
+        """Those that name the model."""
+        launch, arguments = find(self.engine).launch, self.arguments
+        bare = [item for item in arguments if not item.flag and not item.values[0].startswith("-")]
+        named = [item for item in arguments if launch and item.flag == launch.model_flag]
+        return (*(bare[:1] if self.positional_model else ()), *named)
 
 
 def read_command(command: str) -> dict[str, Any]:
@@ -109,6 +127,17 @@ def pasted_words(command: str) -> PastedWords | None:
     return PastedWords(tuple(call.words), environment, image)
 
 
+def engine_words(words: Sequence[str]) -> EngineWords | None:
+    """The engine that a command starts by itself, with its arguments; None where it starts none, or a script does.
+
+    Raises ConfigError for a flag without its value.
+    """
+    call = _engine_call(words)
+    if call is not None:
+        call.arguments  # noqa: B018  it raises
+    return call
+
+
 def _plain_text(command: str) -> str:
     """A paste with plain quotes, spaces and line breaks. Raises ConfigError where it is too long, or no text."""
     if len(command) > _MAX_COMMAND:
@@ -126,7 +155,7 @@ _SYNTAX = re.compile(
     (?P<kept>    '[^']*' | "(?:[^"\\]|\\.)*" )
   | (?P<comment> (?<![^\s|&;<>]) \# [^\n]* )
   | (?P<blank>   [\\^`][ \t]*(?:\n|\Z) | \n[ \t\n]*(?=[-DASHES\#]) )
-  | (?P<escaped> \\. )
+  | (?P<escaped> \\.\#* )
   | (?P<file>    (?:(?<![^\s|&;<>])[0-9]+)? &? (?:>>?|<<?<?) [&|]? -? )
   | (?P<end>     \n[ \t\n]* | &&? | \|[|&]? | ;+ )
     """.replace("DASHES", _DASHES),
@@ -172,7 +201,7 @@ def _commands(text: str) -> Iterator[list[str]]:
 # --- the command that starts an engine ------------------------------------------------------------------------------------
 
 
-def _in_script(text: str, environment: dict[str, str], depth: int = 0) -> EngineCall | None:
+def _in_script(text: str, environment: dict[str, str], depth: int = 0) -> EngineWords | None:
     """The first command of a script that starts an engine; assignments go into ``environment``."""
     for words in _commands(re.sub(r"\A\s*[>$%]\s+", "", text)):
         found = _in_words(_take_assignments(words, environment), environment, depth)
@@ -183,7 +212,7 @@ def _in_script(text: str, environment: dict[str, str], depth: int = 0) -> Engine
 
 def _in_words(
     words: list[str], environment: dict[str, str], depth: int = 0, *, fills_in: bool = True
-) -> EngineCall | None:
+) -> EngineWords | None:
     """The same in the words of one command; scripts of ``bash -c`` are read too."""
     call = _engine_call(words)
     if call is not None:
@@ -211,7 +240,7 @@ def _take_assignments(words: list[str], environment: dict[str, str]) -> list[str
     return []
 
 
-def _engine_call(words: Sequence[str]) -> EngineCall | None:
+def _engine_call(words: Sequence[str]) -> EngineWords | None:
     """The engine that the words start, and where its arguments begin; None when they start none."""
     known = built_in()
     found = _among(words, known)
@@ -220,75 +249,67 @@ def _engine_call(words: Sequence[str]) -> EngineCall | None:
     return found
 
 
-def _among(words: Sequence[str], engines: Mapping[str, Engine]) -> EngineCall | None:
-    by_program = {engine.launch.program: engine for engine in engines.values() if engine.launch}
-    programs = "|".join(map(re.escape, by_program))
-    image: tuple[int, Engine, str | None] | None = None
-    pinned: str | None = None
+def _among(words: Sequence[str], engines: Mapping[str, Engine]) -> EngineWords | None:
+    launches = {engine.launch.program: (name, engine.launch) for name, engine in engines.items() if engine.launch}
+    programs = "|".join(map(re.escape, launches))
+    pinned_at = re.compile(
+        rf"(?:--(?:with|from)=)?(?:{programs})(?:\[[a-z0-9,_-]{{0,60}}\])?==([0-9][0-9A-Za-z.+]{{0,60}})"
+    )
+    image: tuple[int, str] | None = None
+    version: str | None = None
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else ""
-        base = word.rsplit("/", 1)[-1].removesuffix(".exe")
-        module, dot, _ = following.partition(".")
-        engine, position, positional = None, i + 2, False
-        if following == "serve" and base in by_program:
-            engine = by_program[base]
-            positional = engine.launch is not None and engine.launch.positional_model
-        elif word == "-m" and dot:
-            engine = by_program.get(module)
-        elif word.endswith(".py") and "/" in word:
-            engine, position = _of_script(word[-200:], by_program), i + 1
-        if engine is not None:
+        base, module = word.rsplit("/", 1)[-1].removesuffix(".exe"), following.partition(".")
+        program, position, positional = None, i + 2, False
+        if following == "serve" and base in launches:
+            program, positional = base, launches[base][1].positional_model
+        elif word == "-m" and module[1]:
+            program = module[0]
+        elif word.endswith(".py") and (
+            file := re.search(rf"({programs})/[A-Za-z_/]{{0,60}}$", word[: -len(base)][-80:])
+        ):
+            program, position = (
+                (file.group(1), i + 1) if base.endswith(launches[file.group(1)][1].script) else (None, 0)
+            )
+        if program in launches:
             if words[position : position + 1] == ["serve"]:  # python -m vllm.entrypoints.cli.main serve
                 position, positional = position + 1, True
-            return EngineCall(engine, words, position, image[2] if image else pinned, positional, image and image[0])
-        pin = re.fullmatch(
-            rf"(?:--(?:with|from)=)?(?:{programs})(?:\[[a-z0-9,_-]{{0,60}}\])?==([0-9][0-9A-Za-z.+]{{0,60}})", word
-        )
-        pinned = pin.group(1) if pin else pinned
-        if image is None and "/" in word and (named := _image(base, programs)):
-            previous = words[i - 1] if i else ""
-            if word.startswith("--image=") or previous == "--image" or _may_be_image(words, i):
-                image = (i, by_program[named.group(1)], _release(named.group(2), programs))
+            return EngineWords(launches[program][0], words, position, version, positional, image and image[0])
+        if image is None and (pin := pinned_at.fullmatch(word)):
+            version = pin.group(1)
+        if image is None and (named := _image(words, i, programs)):
+            version = _release(named.group(2), programs)
+            image = (i, launches[named.group(1)][0])
     if image is not None:  # its own entry point starts the engine
         position = image[0] + 1
         while words[position : position + 1] in (["--"], ["serve"]):
             position += 1
-        return EngineCall(image[1], words, position, image[2], positional_model=True, image=image[0])
+        return EngineWords(image[1], words, position, version, positional_model=True, image=image[0])
     return _of_flags(words, engines)
 
 
-def _of_script(word: str, engines: Mapping[str, Engine]) -> Engine | None:
-    """The engine whose server a file is."""
-    for program, engine in engines.items():
-        if engine.launch and re.search(
-            rf"{re.escape(program)}/[A-Za-z_/]{{0,60}}{re.escape(engine.launch.script)}$", word
-        ):
-            return engine
-    return None
-
-
-def _of_flags(words: Sequence[str], engines: Mapping[str, Engine]) -> EngineCall | None:
+def _of_flags(words: Sequence[str], engines: Mapping[str, Engine]) -> EngineWords | None:
     """Flags without a program: the engine that alone names its model so, else the default one."""
     default = engines[DEFAULT_ENGINE]
     if not words or not (words[0].startswith("--") or words[0] in shape_of(default).aliases):
         return None
     names = {word.split("=")[0].replace("_", "-") for word in words} - default.flags.keys()
-    engine = next((found for found in engines.values() if found.launch and found.launch.model_flag in names), default)
-    return EngineCall(engine, words, 0, None, positional_model=False)
+    own = (engine.name for engine in engines.values() if engine.launch and engine.launch.model_flag in names)
+    return EngineWords(next(own, DEFAULT_ENGINE), words, 0, None, positional_model=False)
 
 
-def _image(word: str, programs: str) -> re.Match[str] | None:
-    """The program and the tag of a container image."""
+def _image(words: Sequence[str], position: int, programs: str) -> re.Match[str] | None:
+    """The program and the tag of a container image, where the runtime stands before it and it is no value of another option."""
+    word, previous = words[position], words[position - 1] if position else ""
+    if "/" not in word:
+        return None
+    if not word.startswith("--image=") and previous != "--image":
+        runs = any(other.rsplit("/", 1)[-1] in ("docker", "podman", "nerdctl") for other in words[: min(position, 10)])
+        takes_value = previous.startswith("-") and "=" not in previous and previous not in _RUNTIME_SWITCHES
+        if not runs or (takes_value and previous != "--"):
+            return None
     tag = r"(?::([A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}))?(?:@sha256:[0-9a-f]{1,64})?"
-    return re.fullmatch(rf"({programs})[a-z0-9_.-]{{0,60}}{tag}", word)
-
-
-def _may_be_image(words: Sequence[str], position: int) -> bool:
-    """Whether the word at ``position`` can be the image of a container runtime: the runtime comes before it, and it is no value of an option."""
-    runs = any(word.rsplit("/", 1)[-1] in ("docker", "podman", "nerdctl") for word in words[: min(position, 10)])
-    previous = words[position - 1] if position else ""
-    takes_value = previous.startswith("-") and "=" not in previous and previous not in _RUNTIME_SWITCHES
-    return runs and (not takes_value or previous == "--")
+    return re.fullmatch(rf"({programs})[a-z0-9_.-]{{0,60}}{tag}", word.rsplit("/", 1)[-1])
 
 
 # Options of container runtimes that take no value.
@@ -316,7 +337,7 @@ _MANIFEST = re.compile(
 _ARGUMENTS = ("entrypoint", "command", "args")
 
 
-def _in_manifest(text: str, environment: dict[str, str]) -> EngineCall | None:
+def _in_manifest(text: str, environment: dict[str, str]) -> EngineWords | None:
     """The first container in YAML or JSON (Kubernetes, Compose) that starts an engine, or a bare list of arguments; its variables go into ``environment``."""
     for container in _containers(_documents(text)):
         variables = dict(_variables(container))
@@ -403,50 +424,15 @@ def _variables(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 # --- the fields ---------------------------------------------------------------------------------------------------------
 
 
-class EngineWords(NamedTuple):
-    """The words of a command that starts an engine."""
-
-    engine: str
-    position: int
-    """Place of the first argument of the engine itself."""
-    positional_model: bool
-    """Whether its first word without a flag is the model."""
-    in_container: bool
-    """Whether a container runtime starts it."""
-    arguments: tuple[EngineArgument, ...]
-    """Places count from the first word of the command."""
-
-    def of(self, flag: str) -> tuple[EngineArgument, ...]:
-        """The arguments of one flag, in order; the last one counts."""
-        return tuple(argument for argument in self.arguments if argument.flag == flag)
-
-    def models(self) -> tuple[EngineArgument, ...]:
-        """Those that name the model."""
-        launch = find(self.engine).launch
-        bare = [argument for argument in self.of("") if not argument.values[0].startswith("-")]
-        return (*(bare[:1] if self.positional_model else ()), *(self.of(launch.model_flag) if launch else ()))
-
-
-def engine_words(words: Sequence[str]) -> EngineWords | None:
-    """The engine that a command starts by itself, with its arguments; None where it starts none, or a script does.
-
-    Raises ConfigError for a flag without its value.
-    """
-    call = _engine_call(words)
-    if call is None:
-        return None
-    arguments = tuple(take_apart(call.engine, words, call.position))
-    return EngineWords(call.engine.name, call.position, call.positional_model, call.image is not None, arguments)
-
-
-def _fields(call: EngineCall, environment: Mapping[str, str]) -> dict[str, Any]:
-    engine, shape = call.engine, shape_of(call.engine)
+def _fields(call: EngineWords, environment: Mapping[str, str]) -> dict[str, Any]:
+    engine = find(call.engine)
+    shape = shape_of(engine)
     fields: dict[str, Any] = {"engine": engine.name}
     unused: dict[str, None] = {}
     for name, variable in engine.variables.items():
         if environment.get(name):
             fields |= read_fields(name, variable, environment[name])
-    for argument in take_apart(engine, call.words, call.position):
+    for argument in call.arguments:
         found = argument_fields(engine.name, argument)
         names_model = not argument.flag and call.positional_model and "model" not in fields
         if found is not None:

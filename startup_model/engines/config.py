@@ -249,8 +249,4 @@ ResolvedEngine = Resolved
 def __getattr__(name: str) -> Any:
     if name == "DEFAULT_VERSIONS":
         return {engine.name: engine.default_version for engine in built_in().values() if engine.is_predicted}
-    if name == "FIRST_V1":
-        from startup_model.engines.vllm.defaults import FIRST_V1
-
-        return FIRST_V1
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -265,6 +265,8 @@ class Engine(NamedTuple):
     """Every flag with a value: the one given, else what the version derives for this model on this node (``EngineConfig.with_defaults`` helps)."""
     order: Callable[[Resolved], Order] = lambda _: Order()
     """What differs from the order of the phases for such a start."""
+    listed_by_count: Span = Span(NEVER)
+    """Versions whose batch sizes of graphs follow from their number: 1, 2, 4, 8, 16, 24 ..."""
     launch: Launch | None = None
     flags: Mapping[str, Flag] = NOTHING
     """Flag -> what it fills. All other flags of a command are listed in EngineConfig.unused_flags."""

@@ -1,7 +1,7 @@
 """vLLM."""
 
-from startup_model.engines.engine import Engine, Launch, Order, Resolved
-from startup_model.engines.vllm.defaults import CORES, resolve
+from startup_model.engines.engine import Engine, Launch, Order, Resolved, Span
+from startup_model.engines.vllm.defaults import CORES, FIRST_V1, resolve
 from startup_model.engines.vllm.deploy import DEPLOY
 from startup_model.engines.vllm.flags import FLAGS, VARIABLES, compose
 from startup_model.engines.vllm.measure import CACHES, HTTP, JOINT_FLAG, PACKAGES
@@ -21,6 +21,7 @@ ENGINE = Engine(
     cores=CORES,
     resolve=resolve,
     order=_order,
+    listed_by_count=Span(since=FIRST_V1),
     deploy=DEPLOY,
     launch=Launch(("vllm", "serve"), "--model", "vllm", "api_server.py", positional_model=True),
     flags=FLAGS,
