@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibration.cli.outputs import check_output
 from startup_model.cli.options import JsonOption
 from startup_model.cli.terminal import console_of, echo, print_json
 from startup_model.errors import InputFileError, conflict, missing, wrong_type
-from startup_model.files import canonical_json, is_folder, write_atomically
+from startup_model.files import canonical_json, write_atomically
 
 if TYPE_CHECKING:
     from calibration.gate.compare import CompareReport
@@ -102,10 +103,7 @@ def _check_outputs(inputs: list[str], outputs: dict[str, Path | None]) -> None:
     for name, path in outputs.items():
         if path is None:
             continue
-        if is_folder(path):
-            raise InputFileError(f"{name} = {path}: a folder; give the name of a file in it")
-        if not is_folder(path.absolute().parent):
-            raise InputFileError(f"{name} = {path}: no such folder; give the name of a file in a folder that is there")
+        check_output(name, path)
         if (other := taken.setdefault(_place(path), name)) != name:
             raise InputFileError(f"{name} = {path}: {other} is the same file; give another one")
 

@@ -8,20 +8,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Measurement", "ProbeReport", "probe_host"]
-
 if TYPE_CHECKING:
     from calibration.probe.probe import probe_host
     from calibration.probe.results import Measurement, ProbeReport
 
-_HOMES = {"probe_host": "probe", "Measurement": "results", "ProbeReport": "results"}
-"""Public name -> module that defines it."""
+__all__ = ["Measurement", "ProbeReport", "probe_host"]
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+    return getattr(import_module(f"{__name__}.{'probe' if name == 'probe_host' else 'results'}"), name)

@@ -12,23 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.host import HostFacts
-from calibration.probe.budget import Budget
-from calibration.probe.results import Found, Measurement, spread_of
+from calibration.probe.results import Budget, Found, Measurement
 from startup_model.units import format_bytes
-
-__all__ = ["available_memory", "cache_bytes", "measure_memory"]
 
 MEMORY = "memory_copy"
 
 _TIMES_CACHE = 4
-_LEAST, _MOST = 2**28, 2**32
-"""Bytes of both buffers together."""
+_MIN_BYTES, _MAX_BYTES = 2**28, 2**32  # of both buffers together
 _REPETITIONS = 12
 _FALLBACK_CACHE = 32 * 2**20
 _CPUS = Path("/sys/devices/system/cpu")
+_CGROUPS = Path("/sys/fs/cgroup")
+_LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
-_Buffers = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""A source and a destination."""
+_Buffers = tuple[NDArray[np.float64], NDArray[np.float64]]  # a source and a destination
 
 
 def measure_memory(facts: HostFacts, budget: Budget) -> Found:
@@ -38,54 +36,41 @@ def measure_memory(facts: HostFacts, budget: Budget) -> Found:
     """
     begin = time.monotonic()
     caches = cache_bytes()
-    total = min(max(2 * _TIMES_CACHE * caches, _LEAST), _MOST, int(available_memory() / 4))
+    total = min(max(2 * _TIMES_CACHE * caches, _MIN_BYTES), _MAX_BYTES, int(available_memory() / 4))
     slices = _slices(total, facts.cores)
     if not slices:
         return Found((), ("memory bandwidth: too little memory is free to measure it",))
     moved = float(sum(source.nbytes for source, _ in slices) * 2)
-    rates = _copy_rates(slices, budget)
+    rates = _copy_rates(slices, moved, budget)
     words = f"numpy copies, {len(slices)} at once, buffers {moved / caches:.0f} times the caches, best repetition"
-    measured = Measurement(
-        MEMORY, max(rates), "B/s", spread_of(rates), len(rates), moved / 2, words, time.monotonic() - begin
-    )
-    small = moved < 2 * _TIMES_CACHE * caches * 0.9
+    took = time.monotonic() - begin
+    measured = Measurement.of(MEMORY, rates, "B/s", words, took, value=max(rates), size=moved / 2)
+    is_small = moved < 2 * _TIMES_CACHE * caches * 0.9
     warning = f"memory bandwidth: the buffers ({format_bytes(moved)}) are not much larger than the caches ({format_bytes(caches)})"
-    return Found((measured,), (warning,) if small else ())
+    return Found((measured,), (warning,) if is_small else ())
 
 
 def _slices(total: int, threads: int) -> list[_Buffers]:
-    """A source and a destination for each thread; empty when the memory is not to be had."""
+    """Buffers for each thread, written to once, so that their pages are there; none when the memory is not to be had."""
     words = total // 2 // threads // 8
     if words < 2**10:
         return []
     with ThreadPoolExecutor(threads) as pool:
-        jobs = [pool.submit(_touched, words) for _ in range(threads)]
         try:
-            return [job.result() for job in jobs]
+            return list(pool.map(lambda _: (np.ones(words), np.zeros(words) + 1.0), range(threads)))
         except MemoryError:
             return []
 
 
-def _touched(words: int) -> _Buffers:
-    """Buffers that are written to once, so that their pages are there."""
-    return np.ones(words), np.zeros(words) + 1.0
-
-
-def _copy_rates(slices: list[_Buffers], budget: Budget) -> list[float]:
+def _copy_rates(slices: list[_Buffers], moved: float, budget: Budget) -> list[float]:
     """Bytes read and written per second in each repetition; two at least, the first, which is not counted, aside."""
-    moved = sum(source.nbytes for source, _ in slices) * 2
-
-    def copy(pair: _Buffers) -> None:
-        np.copyto(pair[1], pair[0])
-
     rates: list[float] = []
     with ThreadPoolExecutor(len(slices)) as pool:
-        list(pool.map(copy, slices))
-        while len(rates) < _REPETITIONS and (len(rates) < 2 or not budget.is_spent):
+        while len(rates) < _REPETITIONS + 1 and (len(rates) < 3 or not budget.is_spent):
             before = time.perf_counter()
-            list(pool.map(copy, slices))
+            list(pool.map(lambda pair: np.copyto(pair[1], pair[0]), slices))
             rates.append(moved / (time.perf_counter() - before))
-    return rates
+    return rates[1:]
 
 
 def cache_bytes() -> int:
@@ -93,19 +78,11 @@ def cache_bytes() -> int:
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     sizes: dict[str, int] = {}
     for cpu in allowed:
-        with contextlib.suppress(OSError, ValueError):
-            levels = sorted((_CPUS / f"cpu{cpu}" / "cache").glob("index*"), key=lambda path: int(path.name[5:]))
-            last = levels[-1]
-            shared = (last / "shared_cpu_list").read_text(encoding="ascii").strip()
-            sizes[shared] = _kib((last / "size").read_text(encoding="ascii"))
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            last = max((_CPUS / f"cpu{cpu}" / "cache").glob("index*"), key=lambda path: int(path.name[5:]))
+            shared, size = ((last / name).read_text(encoding="ascii").strip() for name in ("shared_cpu_list", "size"))
+            sizes[shared] = int(size.rstrip("KMG")) * _UNITS.get(size[-1:], 1)
     return sum(sizes.values()) or _FALLBACK_CACHE
-
-
-def _kib(text: str) -> int:
-    """Bytes from the kernel's ``32768K``."""
-    text = text.strip()
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    return int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text)
 
 
 def available_memory() -> float:
@@ -114,11 +91,8 @@ def available_memory() -> float:
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         found = [float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")] or found
-    for limit, usage in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
+    for names in _LIMITS:
         with contextlib.suppress(OSError, ValueError):
-            most = float(Path(limit).read_text(encoding="ascii"))
-            found.append(max(0.0, most - float(Path(usage).read_text(encoding="ascii"))))
+            limit, used = (float((_CGROUPS / name).read_text(encoding="ascii")) for name in names)
+            found.append(max(0.0, limit - used))
     return min(found)

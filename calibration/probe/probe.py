@@ -1,4 +1,4 @@
-"""Measure a host in a minute: storage, memory, single-thread speed, start and import of the engine's Python, link to the GPU."""
+"""Measure a host in a minute, make a node for predictions of it, and say by which factors it differs from the host of the reference."""
 
 from __future__ import annotations
 
@@ -6,37 +6,42 @@ import math
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
-from calibration.host import host_facts
-from calibration.probe.budget import Budget
-from calibration.probe.child import interpreter
-from calibration.probe.device import measure_device
-from calibration.probe.imports import ENGINES, imported, measure_imports
-from calibration.probe.memory import measure_memory
-from calibration.probe.node import bootstrap_note, check_tier, make_node, scale_factors, tier_of
-from calibration.probe.results import Found, ProbeReport, Step
-from calibration.probe.sample import check_folder, place_of
-from calibration.probe.score import Batch, judge_score, run_kernel
-from calibration.probe.storage import measure_storage
-from startup_model.errors import ConfigError
+from calibration.host import HostFacts, describe_host, file_system_of, host_facts
+from calibration.probe.memory import MEMORY, measure_memory
+from calibration.probe.python import (
+    LINK,
+    ON_DEVICE,
+    REPEATED,
+    SCORE,
+    Batch,
+    engine_packages,
+    imported,
+    interpreter,
+    judge_score,
+    measure_device,
+    measure_imports,
+    run_kernel,
+)
+from calibration.probe.results import Budget, Found, ProbeProgress, ProbeReport
+from calibration.probe.storage import check_folder, cold_name, default_folder, hot_name, measure_storage, place_of
+from startup_model.engines.config import EngineConfig
+from startup_model.errors import ConfigError, UnknownNameError, out_of_range
+from startup_model.hardware import STORAGE_DEFAULTS, STORAGE_TIERS, Cpu, HardwareConfig, Storage, StorageTier
+from startup_model.phases import Phase
+from startup_model.prediction import StartupPrediction
+from startup_model.predictor import predict
+from startup_model.profile import Profile
 from startup_model.units import format_seconds
 
-__all__ = ["DEFAULT_SECONDS", "probe_host"]
-
 DEFAULT_SECONDS = 60.0
-_LEAST_SECONDS, _MOST_SECONDS = 5.0, 3600.0
-_LEAST_BATCH_S = 1.0
-
-
-class _Part(NamedTuple):
-    """One part of the probe."""
-
-    name: str
-    share: float
-    """Of the time that is left when it begins."""
-    most_s: float
-    run: Callable[[Budget], Found]
+_MIN_SECONDS, _MAX_SECONDS = 5.0, 3600.0
+_MIN_BATCH_S = 1.0
+_MAX_SCORE = 100.0
+_FAR = 1.15
+_ANY_MODEL = "Qwen/Qwen3-0.6B"  # neither the bootstrap nor the choice of a reference depends on it
 
 
 def probe_host(
@@ -45,7 +50,7 @@ def probe_host(
     python: str | os.PathLike[str] | None = None,
     seconds: float = DEFAULT_SECONDS,
     tier: str | None = None,
-    report: Callable[[Step], None] | None = None,
+    report: Callable[[ProbeProgress], None] | None = None,
 ) -> ProbeReport:
     """Measure this host within ``seconds`` of wall time and return a node for ``predict``, the measurements, and what to know about them.
 
@@ -58,19 +63,25 @@ def probe_host(
     cannot be measured becomes a warning.
     """
     begin = time.monotonic()
-    budget = Budget.of(_checked(seconds))
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not _MIN_SECONDS <= seconds <= _MAX_SECONDS:
+        raise out_of_range("seconds", seconds, f"a number of seconds from {_MIN_SECONDS:g} to {_MAX_SECONDS:g}")
+    budget = Budget.of(seconds)
     path, given = check_folder(folder), check_tier(tier)
     place = place_of(path)
     engine = interpreter(python, min(30.0, budget.left))
     facts = host_facts()
-    say = _Announcer(report)
+    has_gpu = bool(facts.gpus)
     batches: list[Batch] = []
 
     def kernel(left: Budget) -> Found:
         has_failed = bool(batches) and not batches[-1].times
-        if not batches or (left.left > _LEAST_BATCH_S and not has_failed):
+        if not batches or (left.left > _MIN_BATCH_S and not has_failed):
             batches.append(run_kernel(engine, left, budget))
         return Found()
+
+    def say(doing: str) -> None:
+        if report is not None:
+            report(ProbeProgress(len(finished), len(parts), doing))
 
     score = _Part("single-thread score", 0.1, 4.0, kernel)  # at three moments
     parts = (
@@ -78,55 +89,158 @@ def probe_host(
         _Part("memory bandwidth", 0.1, 3.0, lambda left: measure_memory(facts, left)),
         _Part("storage", 0.45, 120.0, lambda left: measure_storage(place.folder, left, say)),
         score,
-        _Part("start and import", 0.7 if facts.gpus else 0.85, 300.0, lambda left: measure_imports(engine, left)),
-        _Part("host to device", 0.85, 60.0, lambda left: measure_device(engine, left, has_gpu=bool(facts.gpus))),
+        _Part("start and import", 0.7 if has_gpu else 0.85, 300.0, lambda left: measure_imports(engine, left)),
+        _Part("host to device", 0.85, 60.0, lambda left: measure_device(engine, left, has_gpu=has_gpu)),
         score,
     )
-    measured = _run(parts, budget, say)
-    is_engines = python is not None or imported(measured) in ENGINES
+    finished: list[Found] = []
+    for part in parts:  # time that one leaves over is the next one's
+        say(part.name)
+        finished.append(part.run(budget.part(part.share, part.max_s)))
+    say("done")
+    measured = Found().joined(*finished)
+    is_engines = python is not None or imported(measured) in engine_packages()
     found = judge_score(engine, batches, is_engines=is_engines).joined(measured)
     lies_on = given or tier_of(path)
     node, notes = make_node(facts, found, lies_on, tier_of(place.folder) if place.moved else lies_on)
     factors = scale_factors(node, found)
     took = time.monotonic() - begin
-    late = (
-        (f"the probe took {format_seconds(took)}, more than the {format_seconds(seconds)} given",)
-        if took > seconds
-        else ()
-    )
-    warnings = (*filter(None, [place.moved]), *found.warnings, *notes, *bootstrap_note(node, found), *late)
-    return ProbeReport(node, found.measurements, factors.values, factors.reference, warnings, took)
+    late = f"the probe took {format_seconds(took)}, more than the {format_seconds(seconds)} given"
+    warnings = (place.moved, *found.warnings, *notes, *bootstrap_note(node, found), late if took > seconds else "")
+    return ProbeReport(node, found.measurements, factors.values, factors.reference, tuple(filter(None, warnings)), took)
 
 
-def _checked(seconds: object) -> float:
-    """Seconds, when they are a number that makes sense. Raises ConfigError."""
-    remedy = f"give {_LEAST_SECONDS:g} to {_MOST_SECONDS:g} seconds"
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
-        raise ConfigError("seconds", seconds, "it is no number", remedy)
-    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
-        raise ConfigError("seconds", seconds, "too short" if seconds < _LEAST_SECONDS else "too long", remedy)
-    return float(seconds)
+class _Part(NamedTuple):
+    """One part of the probe."""
+
+    name: str
+    share: float  # of the time that is left when it begins
+    max_s: float
+    run: Callable[[Budget], Found]
 
 
-class _Announcer:
-    """Passes on how far the probe has come."""
-
-    def __init__(self, report: Callable[[Step], None] | None) -> None:
-        self._report = report
-        self.done = self.of = 0
-
-    def __call__(self, doing: str) -> None:
-        if self._report is not None:
-            self._report(Step(self.done, self.of, doing))
+# --- the node -----------------------------------------------------------------------------------------------------------
 
 
-def _run(parts: tuple[_Part, ...], budget: Budget, say: _Announcer) -> Found:
-    """All parts one after the other; time that one leaves over is the next one's."""
-    found = Found()
-    say.of = len(parts)
-    for part in parts:
-        say(part.name)
-        found = found.joined(part.run(budget.part(part.share, part.most_s)))
-        say.done += 1
-    say("done")
+class Factors(NamedTuple):
+    """What predictions of a node use without any run."""
+
+    values: dict[str, float]
+    reference: str
+    """Name of the profile whose host they are relative to."""
+
+
+def check_tier(tier: str | None) -> StorageTier | None:
+    """The tier, when it is one. Raises UnknownNameError."""
+    found = next((known for known in STORAGE_TIERS if known == tier), None)
+    if tier is not None and found is None:
+        raise UnknownNameError("tier", str(tier), STORAGE_TIERS)
     return found
+
+
+def tier_of(folder: Path | None) -> StorageTier:
+    """Which storage of a node the file system of a folder is (of the temporary files', where there is none)."""
+    found = file_system_of(folder or default_folder()).tier
+    return next((known for known in STORAGE_TIERS if known == found), "local_nvme")
+
+
+def make_node(
+    facts: HostFacts, found: Found, tier: StorageTier, measured: StorageTier | None = None
+) -> tuple[HardwareConfig, tuple[str, ...]]:
+    """The node with every number that was measured, the rest from its preset; and what to know about it.
+
+    ``storage.<measured>`` (default: that of ``tier``, where the checkpoint lies) is one cold reader, ``storage.page_cache`` one hot reader; ``gpu_memory_bandwidth``
+    of a node without accelerators is that of its memory.
+    """
+    node, warnings = _base(facts, found)
+    cold, hot, score, link, memory = (found.value(name) for name in (cold_name(1), hot_name(1), SCORE, LINK, MEMORY))
+    rates = {measured or tier: cold, "page_cache": hot}
+    storage = {"tier": tier} | {name: rate for name, rate in rates.items() if rate}
+    source = f"probe of this host; not measured: {node.source}"[:1000]
+    changes: dict[str, object] = {"storage": Storage.model_validate(storage), "source": source}
+    if score:
+        changes["cpu"] = Cpu(model=facts.cpu, cores=facts.cores, single_thread_score=min(_MAX_SCORE, score))
+    if link:
+        changes["host_to_device_bandwidth"] = link
+    if node.is_cpu_only:
+        changes |= {"gpu_memory_bandwidth": memory} if memory else {}
+        note = "gpu_flops is that of the preset 'cpu', not measured: the profile run of a large model may take longer"
+        warnings = (*warnings, note)
+    return node.replace(**changes), warnings
+
+
+def _base(facts: HostFacts, found: Found) -> tuple[HardwareConfig, tuple[str, ...]]:
+    """The node as its preset has it; where no preset has its accelerator, with the bandwidth of device memory that was measured."""
+    try:
+        return describe_host(facts), ()
+    except ConfigError as error:
+        gpu = max(facts.gpus, key=lambda entry: entry.memory_bytes)
+        problem = f"{error.field} = {gpu.name}: {error.problem}"
+    bandwidth = found.value(ON_DEVICE)
+    if bandwidth is None:
+        advice = "nothing was measured on it: the node has the processor alone; add the accelerator's numbers"
+        return describe_host(facts._replace(gpus=())), (f"{problem}, and {advice}",)
+    node = HardwareConfig(
+        name="host",
+        gpu=gpu.name,
+        gpus=gpu.number,
+        gpu_memory=gpu.memory_bytes,
+        gpu_memory_bandwidth=bandwidth,
+        compute_capability=gpu.compute_capability,
+        host_memory=facts.memory_bytes,
+        cpu=Cpu(model=facts.cpu, cores=facts.cores),
+        source="this host",
+    )
+    return node, (f"{problem}; its numbers are as measured",)
+
+
+def scale_factors(node: HardwareConfig, found: Found) -> Factors:
+    """Single-thread time and bandwidths that were measured on a node, relative to the host of the reference that is nearest to it.
+
+    Equation: slowdown = score of the reference's host / score of the node; else number of the node / number of that host, or of the table of defaults where it
+    has none. Numbers that were not measured are left out.
+    """
+    profile = Profile.reference(_prediction(node).context.profile_name)
+    host, storage = profile.host, node.storage
+    values = {}
+    if found.value(SCORE) is not None and (score := node.cpu.score):
+        values["single_thread_score"] = score
+        values["slowdown"] = (host.single_thread_score or score) / score
+    tiers = {tier: getattr(host, f"{tier}_bandwidth") or STORAGE_DEFAULTS[tier] for tier in STORAGE_TIERS}
+    theirs = {f"storage.{name}": rate for name, rate in ({"page_cache": host.page_cache_bandwidth} | tiers).items()}
+    own = {f"storage.{name}": getattr(storage, name) for name in ("page_cache", *tiers)}
+    if found.value(LINK) is not None:
+        own["host_to_device_bandwidth"] = node.host_to_device_bandwidth
+    if found.value(MEMORY if node.is_cpu_only else ON_DEVICE) == node.gpu_memory_bandwidth:
+        own["gpu_memory_bandwidth"] = node.gpu_memory_bandwidth
+    for name, number in own.items():
+        other = theirs[name] if name in theirs else getattr(host, name)
+        if number and other and math.isfinite(number / other):
+            values[name] = number / other
+    return Factors(values, profile.name)
+
+
+def bootstrap_note(node: HardwareConfig, found: Found) -> tuple[str, ...]:
+    """What the measured import says of predictions for the node: that their bootstrap is too short to hold the imports of a start.
+
+    A start imports its engine n times in a row (the server, then the process of the engine), so that ``framework_bootstrap`` takes n × the import at least. No term takes
+    that number: the reference's hosts were not probed, so nothing relates their bootstrap to it.
+    """
+    seconds, package = found.value(REPEATED), imported(found) or ""
+    engine = engine_packages().get(package)
+    if seconds is None or engine is None or not engine.imports_in_a_row:
+        return ()
+    times = engine.imports_in_a_row
+    least = times * seconds
+    predicted = _prediction(node, EngineConfig(engine=engine.name)).phases[Phase.FRAMEWORK_BOOTSTRAP].seconds
+    if least <= _FAR * predicted:
+        return ()
+    often = "once" if times == 1 else "twice in a row" if times == 2 else f"{times} times in a row"
+    words = f"import of {package}: {format_seconds(seconds)}, {often} in a start: framework_bootstrap takes {format_seconds(least)} at least"
+    return (
+        f"{words}, predictions of this node without a profile have {format_seconds(predicted)}; profile one start (startup-model profile)",
+    )
+
+
+def _prediction(node: HardwareConfig, engine: EngineConfig | None = None) -> StartupPrediction:
+    return predict(_ANY_MODEL, node, engine)

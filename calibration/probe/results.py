@@ -1,16 +1,41 @@
-"""What a probe finds: measurements, a node made of them, and what predictions use of it."""
+"""What a probe finds: measurements, a node made of them, and what predictions use of it; and the time that it may take."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from startup_model.hardware import HardwareConfig
 from startup_model.units import format_bandwidth, format_bytes, format_seconds
 
-__all__ = ["Found", "Measurement", "ProbeReport", "Step", "spread_of"]
+
+class Budget(NamedTuple):
+    """A moment, by the monotonic clock, at which to be done."""
+
+    until: float
+
+    @classmethod
+    def of(cls, seconds: float) -> Self:
+        """From now on."""
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds until then; never less than 0."""
+        return max(0.0, self.until - time.monotonic())
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing is left."""
+        return self.left <= 0.0
+
+    def part(self, share: float, max_s: float = math.inf) -> Budget:
+        """A share of what is left, at most ``max_s`` seconds."""
+        return Budget.of(min(self.left * share, max_s))
 
 
 class Measurement(NamedTuple):
@@ -29,6 +54,22 @@ class Measurement(NamedTuple):
     """What was run, in words."""
     seconds: float
     """Wall time spent on it."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        values: Sequence[float],
+        unit: str,
+        command: str,
+        seconds: float,
+        *,
+        value: float | None = None,
+        size: float | None = None,
+    ) -> Self:
+        """From repetitions: their median, or ``value``."""
+        value = median(values) if value is None else value
+        return cls(name, value, unit, spread_of(values), len(values), size, command, seconds)
 
     @property
     def shown_value(self) -> str:
@@ -49,6 +90,11 @@ class Measurement(NamedTuple):
         return f"{self.command}; {often}{'' if self.size_bytes is None else f', {format_bytes(self.size_bytes)} each'}"
 
 
+def spread_of(values: Sequence[float]) -> float | None:
+    """(largest - smallest) / median; None for fewer than two values."""
+    return (max(values) - min(values)) / median(values) if len(values) > 1 else None
+
+
 class Found(NamedTuple):
     """What one part of the probe comes back with."""
 
@@ -59,12 +105,13 @@ class Found(NamedTuple):
         """The measurement of that name; None where it could not be made."""
         return next((entry.value for entry in self.measurements if entry.name == name), None)
 
-    def joined(self, other: Found) -> Found:
-        """Both, this one first."""
-        return Found((*self.measurements, *other.measurements), (*self.warnings, *other.warnings))
+    def joined(self, *others: Found) -> Found:
+        """All of them, this one first."""
+        parts = (self, *others)
+        return Found(*(tuple(entry for part in parts for entry in part[i]) for i in (0, 1)))  # type: ignore[arg-type]
 
 
-class Step(NamedTuple):
+class ProbeProgress(NamedTuple):
     """How far a probe has come."""
 
     done: int
@@ -105,18 +152,19 @@ class ProbeReport:
             "seconds": self.seconds,
         }
 
+    def closing_lines(self) -> list[str]:
+        """What there is to say beside the measurements, for people."""
+        return [
+            f"relative to the host of profile {self.reference}, which predictions start from:",
+            *(f"  {name:26s} {factor:.3g}" for name, factor in self.scale_factors.items()),
+            *(f"note: {warning}" for warning in self.warnings),
+            f"measured in {format_seconds(self.seconds)}",
+        ]
+
     def text(self) -> str:
         """A few lines for people."""
         lines = [
             f"{entry.name:20s} {entry.shown_value:>12s}  spread {entry.shown_spread:>4s}  {entry.shown_run}"
             for entry in self.measurements
         ]
-        lines.append(f"relative to the host of profile {self.reference}, which predictions start from:")
-        lines += [f"  {name:26s} {factor:.3g}" for name, factor in self.scale_factors.items()]
-        lines += [f"note: {warning}" for warning in self.warnings]
-        return "\n".join([*lines, f"measured in {format_seconds(self.seconds)}"])
-
-
-def spread_of(values: Sequence[float]) -> float | None:
-    """(largest - smallest) / median; None for fewer than two values."""
-    return (max(values) - min(values)) / median(values) if len(values) > 1 else None
+        return "\n".join([*lines, *self.closing_lines()])

@@ -2,65 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
+import random
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, cycle, islice
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from calibration.host import evict, may_be_seen, resident_fraction
-from calibration.probe.budget import Budget
+from calibration.host import checkpoint_files, evict, file_system_of, may_be_seen, resident_fraction
 from calibration.probe.memory import available_memory
-from calibration.probe.readers import (
-    EXTENT,
-    MOST_STREAMS,
-    Extent,
-    Reading,
-    can_read_directly,
-    memory_window,
-    read_streams,
-)
-from calibration.probe.results import Found, Measurement, spread_of
-from calibration.probe.sample import LEAST, Sample, default_folder, in_memory, sample_of
-from startup_model.errors import StartupModelError
+from calibration.probe.results import Budget, Found, Measurement
+from startup_model.errors import InputFileError, StartupModelError
+from startup_model.files import is_folder
 from startup_model.units import format_bandwidth, format_bytes
-
-__all__ = ["BUFFERED", "STREAMS", "cold_name", "hot_name", "measure_storage"]
 
 STREAMS = (1, 2, 4, 8)
 BUFFERED = "storage_cold_buffered"
 """One reader through the page cache, its readahead included; engines that map their files read like that."""
 
-_READ = 2**29
-"""Bytes of one repetition."""
+EXTENT = 2**25  # bytes of a piece
+CHUNK = 2**23  # bytes of one read
+MIN_WEIGHTS = 2**28  # below which the weights in a folder are too few to be measured with
+_FEW = CHUNK  # bytes of weights that do where no temporary file can be made beside them
+_MAX_OWN = 2**30
+_SHARE_OF_FREE = 8  # of the free space, at most 1 / 8 is filled
+_MAX_EXTENTS = 4096
+_MAX_WINDOW, _MIN_WINDOW = 2**27, STREAMS[-1] * CHUNK
+_MAX_READ = 2**29  # bytes of one repetition
 _REPETITIONS = 3
-_WRITING_SHARE = 0.3
-_COLD_SHARE = 0.7
+_WRITING_SHARE, _COLD_SHARE = 0.3, 0.7
 _STILL_RESIDENT = 0.1
 _LIKE_HOT = 0.7
-
-_Turns = Iterator[tuple[Extent, ...]]
-
-
-class _Way(NamedTuple):
-    """A way of reading that is measured."""
-
-    name: str
-    streams: int
-    how: str
-    read: Callable[[Budget], Reading | str]
-    """Words: why it could not be done."""
-
-
-class _Measured(NamedTuple):
-    """What the ways of one kind come to."""
-
-    found: Found
-    cut: tuple[str, ...] = ()
-    """Ways for which the time was up before three repetitions were read to their end."""
+_NEARLY = 0.9
+_IN_MEMORY = frozenset(["tmpfs", "ramfs", "hugetlbfs"])
+_NO_DISK = "storage: this file system lies in memory, nothing on it is cold; predict with page_cache='hot'"
 
 
 def cold_name(streams: int) -> str:
@@ -73,7 +56,290 @@ def hot_name(streams: int) -> str:
     return f"storage_hot_{streams}"
 
 
-def measure_storage(folder: Path | None, budget: Budget, say: Callable[[str], None], *, least: int = LEAST) -> Found:
+# --- reading ------------------------------------------------------------------------------------------------------------
+
+
+class Extent(NamedTuple):
+    """A piece of a file."""
+
+    path: Path
+    offset: int
+    size: int
+
+
+class Reading(NamedTuple):
+    """What some streams have read."""
+
+    size: int
+    """Bytes."""
+    seconds: float
+    """Wall time from their common start to the end of the last one."""
+    planned: int
+    """Bytes that they were to read; fewer were read where the time was up."""
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a tenth or more was not read."""
+        return self.size < _NEARLY * self.planned
+
+    @property
+    def bandwidth(self) -> float:
+        """B/s of all streams together."""
+        return self.size / self.seconds
+
+
+@contextmanager
+def memory_window() -> Iterator[memoryview]:
+    """Memory to read into, whose pages are there: larger than most caches, and less where little is free."""
+    size = max(_MIN_WINDOW, min(_MAX_WINDOW, int(available_memory() / 16) // _MIN_WINDOW * _MIN_WINDOW))
+    with mmap.mmap(-1, size) as buffer, memoryview(buffer) as view:
+        for page in range(0, size, mmap.PAGESIZE):
+            view[page] = 1
+        yield view
+
+
+def read_streams(
+    extents: Sequence[Extent], streams: int, window: memoryview, budget: Budget, *, direct: bool = False
+) -> Reading:
+    """Read pieces with several threads, each its own run of them one after the other; ends early when the time is up.
+
+    Each thread fills its share of the window again and again. Raises OSError.
+    """
+    number, share = len(extents), len(window) // streams // CHUNK * CHUNK
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(streams) as pool:
+        jobs = []
+        begin = time.perf_counter()
+        for i in range(streams):
+            part = extents[number * i // streams : number * (i + 1) // streams]
+            place = stack.enter_context(window[i * share : (i + 1) * share])
+            jobs.append(pool.submit(_read, part, place, budget, direct))
+        size = sum(job.result() for job in jobs)
+        return Reading(size, time.perf_counter() - begin, sum(extent.size for extent in extents))
+
+
+def _read(extents: Sequence[Extent], window: memoryview, budget: Budget, direct: bool) -> int:
+    """One stream, a chunk at a time, so that the time is looked at between them; the bytes that it has read."""
+    total = 0
+    for extent in extents:
+        with _opened(extent.path, direct) as descriptor:
+            for offset in range(0, extent.size, CHUNK):
+                place = total // CHUNK * CHUNK % len(window)
+                with window[place : place + CHUNK] as part:
+                    count = os.preadv(descriptor, [part], extent.offset + offset)
+                total += count
+                if count < CHUNK or budget.is_spent:  # the end of the file, or of the time
+                    break
+        if budget.is_spent:
+            break
+    return total
+
+
+@contextmanager
+def _opened(path: Path, direct: bool) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | (getattr(os, "O_DIRECT", 0) if direct else 0))
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def can_read_directly(path: Path) -> bool:
+    """Whether the file can be read past the page cache (O_DIRECT)."""
+    if not hasattr(os, "O_DIRECT"):
+        return False
+    try:
+        with _opened(path, True) as descriptor, mmap.mmap(-1, mmap.PAGESIZE) as buffer, memoryview(buffer) as view:
+            return os.preadv(descriptor, [view], 0) > 0
+    except OSError:
+        return False
+
+
+# --- what is read: the weights in a folder, or a file of its own --------------------------------------------------------
+
+
+class Sample(NamedTuple):
+    """Pieces of files to read."""
+
+    extents: tuple[Extent, ...]
+    words: str
+    """Whose bytes they are."""
+
+    def turns(self, size: int) -> Iterator[tuple[Extent, ...]]:
+        """About ``size`` bytes at a time, for ever: other ones each time as long as there are others, then from the start again."""
+        number = max(1, min(len(self.extents), size // EXTENT))
+        endless = cycle(self.extents)
+        while True:
+            yield tuple(islice(endless, number))
+
+
+class Place(NamedTuple):
+    """The folder whose storage is measured."""
+
+    folder: Path | None
+    """None: the one for temporary files."""
+    moved: str = ""
+    """Why it is another one than was given; empty when it is not."""
+
+
+def check_folder(folder: str | os.PathLike[str] | None) -> Path | None:
+    """The folder as a path. Raises InputFileError when it is not there, is no folder, or cannot be read."""
+    if folder is None:
+        return None
+    try:
+        path = Path(folder).expanduser()
+        with os.scandir(path) as entries:
+            next(entries, None)
+    except (OSError, ValueError, RuntimeError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputFileError(f"folder = {folder}: {reason}; give the folder of a checkpoint, or none") from None
+    return path
+
+
+def place_of(folder: Path | None) -> Place:
+    """The folder itself, or the one for temporary files where it holds next to no weights and no file can be made in it."""
+    if folder is None or _can_write(folder) or _size(_weights(folder)) >= _FEW:
+        return Place(folder)
+    other = default_folder()
+    why = f"storage: {folder} holds next to no weights and no file can be made in it: measured in {other} instead, which may lie on another drive"
+    return Place(other, why)
+
+
+def default_folder() -> Path:
+    """The folder for temporary files, or one on a disk where that lies in memory."""
+    usual, lasting = Path(tempfile.gettempdir()), Path("/var/tmp")  # noqa: S108  a file of a new name is made in it
+    on_disk = is_folder(lasting) and os.access(lasting, os.W_OK) and not in_memory(lasting)
+    return lasting if in_memory(usual) and on_disk else usual
+
+
+def in_memory(folder: Path) -> bool:
+    """Whether the file system of a folder lies in memory."""
+    return file_system_of(folder).kind in _IN_MEMORY
+
+
+@contextmanager
+def sample_of(folder: Path | None, budget: Budget, least: int = MIN_WEIGHTS) -> Iterator[Sample]:
+    """The weights in a folder where they are ``least`` bytes or more, else a temporary file in it, which is removed; fewer weights where the folder is read-only.
+
+    Raises InputFileError when nothing is to be had (disk full, folder read-only and as good as empty).
+    """
+    extents = _weights(folder) if folder is not None else ()
+    size = _size(extents)
+    if extents and size >= least:
+        yield Sample(extents, "the folder's weights")
+    elif folder is not None and size >= _FEW and not _can_write(folder):
+        yield Sample(extents, f"the folder's weights (few: {format_bytes(size)}, and no file can be made beside them)")
+    else:
+        why = "no folder given" if folder is None else f"the folder holds {format_bytes(size)} of weights"
+        with _own_file(folder or default_folder(), budget) as path:
+            yield Sample(_extents([path]), f"a temporary file ({why})")
+
+
+def _weights(folder: Path) -> tuple[Extent, ...]:
+    try:
+        return _extents(path for path in checkpoint_files(folder) if os.access(path, os.R_OK))
+    except (InputFileError, OSError):
+        return ()
+
+
+def _size(extents: Iterable[Extent]) -> int:
+    return sum(extent.size for extent in extents)
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether a file can be made in a folder, as far as its permissions and its mount tell."""
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _extents(files: Iterable[Path]) -> tuple[Extent, ...]:
+    """Files cut into pieces, up to a number that no probe reads to its end."""
+    sizes = ((path, path.stat().st_size) for path in files)
+    pieces = (Extent(path, at, min(EXTENT, size - at)) for path, size in sizes for at in range(0, size, EXTENT))
+    return tuple(islice(pieces, _MAX_EXTENTS))
+
+
+@contextmanager
+def _own_file(folder: Path, budget: Budget) -> Iterator[Path]:
+    """A file of bytes that do not compress, written to the disk and taken out of the page cache."""
+    try:
+        size = _own_size(folder)
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=".startup-model-probe-")
+    except OSError as error:
+        raise InputFileError(f"no temporary file can be made in {folder} ({error.strerror or error})") from None
+    try:
+        path = _unlinked(descriptor, Path(name))
+        try:
+            _fill(descriptor, size, budget)
+        except OSError as error:
+            raise InputFileError(f"the temporary file could not be written ({error.strerror or error})") from None
+        if hasattr(os, "posix_fadvise"):
+            evict([path])
+        yield path
+    finally:
+        os.close(descriptor)
+        Path(name).unlink(missing_ok=True)
+
+
+def _own_size(folder: Path) -> int:
+    """Bytes of the file: a share of the free space at most, and of the memory where the folder lies in it."""
+    space = os.statvfs(folder)
+    size = min(_MAX_OWN, space.f_bavail * space.f_frsize // _SHARE_OF_FREE)
+    if in_memory(folder):
+        size = min(size, int(available_memory() / _SHARE_OF_FREE))
+    if size < CHUNK:
+        raise InputFileError(f"{folder}: too little space is left for a temporary file")
+    return size // CHUNK * CHUNK
+
+
+def _unlinked(descriptor: int, path: Path) -> Path:
+    """Another way to an open file, whose name is removed at once: then nothing is left of it however this process ends.
+
+    On local file systems of Linux; elsewhere the name stays until the end.
+    """
+    opened = Path(f"/proc/self/fd/{descriptor}")
+    if file_system_of(path.parent).tier == "local_nvme":
+        with contextlib.suppress(OSError):
+            if opened.exists():
+                path.unlink()
+                return opened
+    return path
+
+
+def _fill(descriptor: int, size: int, budget: Budget) -> None:
+    """Write until the size is reached or the time is up, one chunk at least, and wait for the disk."""
+    block = random.Random(0).randbytes(CHUNK)  # noqa: S311  nothing secret
+    for written in range(0, size, CHUNK):
+        if written and budget.is_spent:
+            break
+        rest = memoryview(block)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if written % EXTENT == 0:
+            os.fdatasync(descriptor)
+    os.fdatasync(descriptor)
+
+
+# --- measuring ----------------------------------------------------------------------------------------------------------
+
+_Turns = Iterator[tuple[Extent, ...]]
+
+
+class _Way(NamedTuple):
+    """A way of reading that is measured."""
+
+    name: str
+    streams: int
+    how: str
+    read: Callable[[Budget], Reading | str]  # words: why it could not be done
+
+
+class _Measured(NamedTuple):
+    """What the ways of one kind come to."""
+
+    found: Found
+    cut: tuple[str, ...] = ()  # ways for which the time was up before three repetitions were read to their end
+
+
+def measure_storage(folder: Path | None, budget: Budget, say: Callable[[str], None], *, least: int = MIN_WEIGHTS) -> Found:  # fmt: skip
     """Sequential read bandwidth in B/s: ``storage_cold_N`` from the device and ``storage_hot_N`` from the page cache, by N readers at once.
 
     Equation: bandwidth = bytes of all readers / wall seconds; the median of the repetitions. A repetition reads 512 MiB, or stops when its
@@ -82,11 +348,11 @@ def measure_storage(folder: Path | None, budget: Budget, say: Callable[[str], No
     """
     if not hasattr(os, "preadv"):
         return Found((), ("storage: not measured: this platform has no preadv",))
-    size = max(MOST_STREAMS * EXTENT, min(_READ, int(available_memory() / 8)))
+    size = max(STREAMS[-1] * EXTENT, min(_MAX_READ, int(available_memory() / 8)))
     say("storage: preparing")
     try:
         with sample_of(folder, budget.part(_WRITING_SHARE), least) as sample, memory_window() as window:
-            cold = _Measured(_NO_DISK)
+            cold = _Measured(Found((), (_NO_DISK,)))
             if not in_memory(folder or default_folder()):
                 cold = _measured(_cold_ways(sample, size, window), sample, budget.part(_COLD_SHARE), say)
             hot = _measured(_hot_ways(sample, size, window, budget), sample, budget, say)
@@ -95,11 +361,6 @@ def measure_storage(folder: Path | None, budget: Budget, say: Callable[[str], No
         return Found((), (f"storage: not measured: {reason}",))
     found = cold.found.joined(hot.found)
     return found.joined(Found((), (*_cut_short((*cold.cut, *hot.cut)), *_suspicions(found))))
-
-
-_NO_DISK = Found(
-    (), ("storage: this file system lies in memory, nothing on it is cold; predict with page_cache='hot'",)
-)
 
 
 def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[str], None]) -> _Measured:
@@ -111,12 +372,10 @@ def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[s
             continue
         say(f"storage: {way.name}")
         begin = time.monotonic()
-        share = budget.part(1 / (len(ways) - index))
         try:
-            readings = _repeat(way, share)
+            readings = _repeat(way, budget.part(1 / (len(ways) - index)))
         except OSError as error:
-            warnings.append(f"storage: {way.name}: {error.strerror or error}, left out")
-            continue
+            readings = f"{error.strerror or error}"
         if isinstance(readings, str):
             warnings.append(f"storage: {way.name}: {readings}, left out")
             continue
@@ -124,9 +383,8 @@ def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[s
             cut.append(way.name)
         rates = [reading.bandwidth for reading in readings]
         words = f"{way.streams} sequential reader{'s' if way.streams > 1 else ''}, {sample.words}, {way.how}"
-        read = median(reading.size for reading in readings)
-        taken = time.monotonic() - begin
-        found.append(Measurement(way.name, median(rates), "B/s", spread_of(rates), len(rates), read, words, taken))
+        size = median(reading.size for reading in readings)
+        found.append(Measurement.of(way.name, rates, "B/s", words, time.monotonic() - begin, size=size))
     return _Measured(Found(tuple(found), tuple(warnings)), tuple(cut))
 
 
@@ -141,9 +399,6 @@ def _repeat(way: _Way, budget: Budget) -> list[Reading] | str:
             return "nothing could be read"
         readings.append(reading)
     return readings
-
-
-# --- ways ---------------------------------------------------------------------------------------------------------------
 
 
 def _cold_ways(sample: Sample, size: int, window: memoryview) -> list[_Way]:
@@ -163,15 +418,15 @@ def _hot_ways(sample: Sample, size: int, window: memoryview, budget: Budget) -> 
     extents = next(sample.turns(size))
     filled = read_streams(extents, 1, window, budget.part(0.5))
     how = f"from the page cache into memory (the same {format_bytes(filled.size)}, read before)"
-    kept = _covered(extents, filled.size)
-    read = partial(_read_hot, kept, filled.planned, window)
-    return [_Way(hot_name(n), n, how, partial(read, n)) for n in STREAMS if n <= len(kept)]
-
-
-def _covered(extents: tuple[Extent, ...], size: int) -> tuple[Extent, ...]:
-    """The first pieces that ``size`` bytes hold whole; one at least."""
     ends = accumulate(extent.size for extent in extents)
-    return extents[: max(1, sum(end <= size for end in ends))]
+    kept = extents[
+        : max(1, sum(end <= filled.size for end in ends))
+    ]  # the first pieces that were read whole; one at least
+
+    def read(streams: int, left: Budget) -> Reading:
+        return read_streams(kept, streams, window, left)._replace(planned=filled.planned)
+
+    return [_Way(hot_name(n), n, how, partial(read, n)) for n in STREAMS if n <= len(kept)]
 
 
 def _read_direct(turns: _Turns, streams: int, window: memoryview, budget: Budget) -> Reading:
@@ -189,11 +444,6 @@ def _read_evicted(turns: _Turns, streams: int, window: memoryview, budget: Budge
     if held is not None and held > _STILL_RESIDENT:
         return "the files stay in the page cache (in use?)"
     return read_streams(extents, streams, window, budget)
-
-
-def _read_hot(extents: tuple[Extent, ...], planned: int, window: memoryview, streams: int, budget: Budget) -> Reading:
-    """``planned``: bytes that were to be in the page cache."""
-    return read_streams(extents, streams, window, budget)._replace(planned=planned)
 
 
 def _cut_short(names: Iterable[str]) -> Iterator[str]:

@@ -283,6 +283,8 @@ class Engine(NamedTuple):
     http: Http = Http()
     caches: Caches = Caches()
     joint_flag: JointFlag = JointFlag()
+    imports_in_a_row: int = 0
+    """How often a start imports the engine's package one after the other, by one process after another; 0: not known."""
 
     @property
     def is_predicted(self) -> bool:

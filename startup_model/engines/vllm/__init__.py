@@ -32,4 +32,5 @@ ENGINE = Engine(
     http=HTTP,
     caches=CACHES,
     joint_flag=JOINT_FLAG,
+    imports_in_a_row=2,  # by the server, then by the process of the engine
 )

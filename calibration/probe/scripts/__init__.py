@@ -1,0 +1,1 @@
+"""Scripts of their own, run in the Python of an engine."""
