@@ -31,28 +31,30 @@ from calibration.host import (
     read_into_cache,
     resident_fraction,
 )
-from calibration.probe import ProbeReport, imports, probe_host, sample, storage
-from calibration.probe.budget import Budget
-from calibration.probe.child import Interpreter, _EndWatch, ask, interpreter
-from calibration.probe.device import LINK, measure_device
-from calibration.probe.kernel import repetition
+from calibration.probe import ProbeReport, probe_host, python, storage
 from calibration.probe.memory import MEMORY, cache_bytes, measure_memory
-from calibration.probe.node import bootstrap_note, make_node, scale_factors
-from calibration.probe.readers import Extent, Reading
-from calibration.probe.results import Found, Measurement, Step, spread_of
-from calibration.probe.score import (
+from calibration.probe.probe import bootstrap_note, make_node, scale_factors
+from calibration.probe.python import (
     CHECKSUM,
     KERNEL,
+    LINK,
     PLAIN_BUILD,
     PROCESSOR,
     REFERENCE_SECONDS,
     SCORE,
     Batch,
+    Interpreter,
+    _EndWatch,
+    ask,
+    interpreter,
     judge_score,
+    measure_device,
     run_kernel,
     score_of,
 )
-from calibration.probe.storage import BUFFERED, STREAMS, cold_name, hot_name, measure_storage
+from calibration.probe.results import Budget, Found, Measurement, ProbeProgress, spread_of
+from calibration.probe.scripts.kernel import repetition
+from calibration.probe.storage import BUFFERED, STREAMS, Extent, Reading, cold_name, hot_name, measure_storage
 from calibration.runs.record import RunRecord
 from startup_model import EngineConfig, HardwareConfig, ModelConfig, predict, sweep
 from startup_model.errors import ConfigError, InputFileError, StartupModelError
@@ -87,12 +89,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def steps() -> list[Step]:
+def steps() -> list[ProbeProgress]:
     return []
 
 
 @pytest.fixture(scope="module")
-def report(weights: Path, steps: list[Step]) -> ProbeReport:
+def report(weights: Path, steps: list[ProbeProgress]) -> ProbeReport:
     """A whole probe of the host of the tests, as short as can be."""
     return probe_host(weights, seconds=5.0, report=steps.append)
 
@@ -115,7 +117,7 @@ def test_a_probe_gives_a_node_that_predicts(report: ProbeReport) -> None:
 def test_every_measurement_says_what_was_run(report: ProbeReport) -> None:
     names = [entry.name for entry in report.measurements]
     assert len(names) == len(set(names))
-    assert {KERNEL, SCORE, MEMORY, hot_name(1), imports.START} <= set(names)
+    assert {KERNEL, SCORE, MEMORY, hot_name(1), python.START} <= set(names)
     for entry in report.measurements:
         assert entry.value > 0.0
         assert entry.unit in ("B/s", "s", "1")
@@ -135,10 +137,10 @@ def test_the_report_is_plain_json(report: ProbeReport) -> None:
         assert part in report.text()
 
 
-def test_the_caller_hears_of_every_part(report: ProbeReport, steps: list[Step]) -> None:
+def test_the_caller_hears_of_every_part(report: ProbeReport, steps: list[ProbeProgress]) -> None:
     assert report.seconds > 0.0
     assert [step.done for step in steps] == sorted(step.done for step in steps)
-    assert steps[-1] == Step(7, 7, "done")
+    assert steps[-1] == ProbeProgress(7, 7, "done")
     assert f"storage: {hot_name(1)}" in [step.doing for step in steps]
 
 
@@ -150,18 +152,18 @@ def test_nothing_is_left_in_the_folder(report: ProbeReport, weights: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seconds": 0.0}, "seconds = 0.0: too short; give 5 to 3600 seconds"),
-        ({"seconds": float("nan")}, "seconds = nan: it is no number"),
-        ({"seconds": float("inf")}, "seconds = inf: too long"),
-        ({"seconds": "fast"}, "seconds = 'fast': it is no number"),
+        ({"seconds": 0.0}, "seconds = 0.0: must be a number of seconds from 5 to 3600"),
+        ({"seconds": float("nan")}, "seconds = nan: must be a number of seconds"),
+        ({"seconds": float("inf")}, "seconds = inf: must be a number of seconds"),
+        ({"seconds": "fast"}, "seconds = 'fast': must be a number of seconds"),
         ({"tier": "floppy"}, "tier = 'floppy': not a known name; known: local_nvme, network_disk, object_store"),
         ({"folder": "/nowhere/at/all"}, "folder = /nowhere/at/all: No such file or directory; give the folder of a"),
         ({"folder": __file__}, "Not a directory; give the folder of a checkpoint, or none"),
         ({"folder": "a\0b"}, "null byte"),
         ({"python": "/nowhere/python"}, "python = '/nowhere/python': no such program; give the python of the engine's"),
-        ({"python": "/"}, "python = '/': it is a folder"),
-        ({"python": __file__}, "it cannot be executed"),
-        ({"python": 3}, "python = 3: it is no path"),
+        ({"python": "/"}, "python = '/': a folder"),
+        ({"python": __file__}, "cannot be executed"),
+        ({"python": 3}, "python = 3: must be a path"),
         ({"python": "a" * 300}, "no such program; give the python of the engine's"),
         ({"python": "/" + "a" * 5000}, "no such program"),
     ],
@@ -179,11 +181,11 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(InputFileError, match="Permission denied"):
-        sample.check_folder(tmp_path)
+        storage.check_folder(tmp_path)
 
 
 def test_a_program_that_is_no_python(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"it does not answer as a Python does \(exit status 3: what is that\?\)"):
+    with pytest.raises(ConfigError, match=r"not a working Python interpreter \(exit status 3: what is that\?\)"):
         interpreter(program(tmp_path / "python", "echo 'what is that?' >&2", "exit 3"))
 
 
@@ -287,7 +289,7 @@ def test_weights_are_read_cold_and_hot(weights: Path) -> None:
         assert entry.size_bytes is not None
         assert 0 < entry.size_bytes <= 64 * MIB
         assert entry.repetitions <= 3
-    if sample.in_memory(weights):
+    if storage.in_memory(weights):
         assert any("lies in memory" in warning for warning in found.warnings)
     else:
         assert {cold_name(1), cold_name(2)} <= names or found.warnings
@@ -295,7 +297,7 @@ def test_weights_are_read_cold_and_hot(weights: Path) -> None:
 
 
 def test_a_temporary_file_stands_in_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "_OWN", 64 * MIB)
+    monkeypatch.setattr(storage, "_MAX_OWN", 64 * MIB)
     found = measure_storage(tmp_path, Budget.of(1.0), ignore)
     hot = next(entry for entry in found.measurements if entry.name == hot_name(1))
     assert "a temporary file (the folder holds 0 B of weights)" in hot.command
@@ -348,7 +350,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(sample, "_fill", fail)
+    monkeypatch.setattr(storage, "_fill", fail)
     if isinstance(error, KeyboardInterrupt):
         with pytest.raises(KeyboardInterrupt):
             measure_storage(tmp_path, Budget.of(1.0), ignore)
@@ -361,9 +363,9 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_read_only_folder_with_little_in_it_is_measured_with_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample, "_can_write", lambda folder: folder != tmp_path)
+    monkeypatch.setattr(storage, "_can_write", lambda folder: folder != tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"x" * 9 * MIB)
-    assert sample.place_of(tmp_path) == (tmp_path, "")
+    assert storage.place_of(tmp_path) == (tmp_path, "")
     found = measure_storage(tmp_path, Budget.of(5.0), ignore)
     hot = next(entry for entry in found.measurements if entry.name == hot_name(1))
     assert hot.size_bytes == 9 * MIB
@@ -374,34 +376,34 @@ def test_a_read_only_folder_with_little_in_it_is_measured_with_that(
 def test_a_read_only_folder_with_nothing_in_it_is_measured_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample, "_can_write", lambda folder: folder != tmp_path)
-    place = sample.place_of(tmp_path)
-    assert place.folder == sample.default_folder()
+    monkeypatch.setattr(storage, "_can_write", lambda folder: folder != tmp_path)
+    place = storage.place_of(tmp_path)
+    assert place.folder == storage.default_folder()
     assert (
         f"{tmp_path} holds next to no weights and no file can be made in it: measured in {place.folder}" in place.moved
     )
-    assert sample.place_of(None) == (None, "")
+    assert storage.place_of(None) == (None, "")
     facts = HostFacts("some cpu", 2, 2.0**33, (), "Linux", "3.12")
     node, _ = make_node(facts, Found((measured(cold_name(1), 3e9),)), "network_disk", "local_nvme")
     assert (node.storage.tier, node.storage.network_disk, node.storage.local_nvme) == ("network_disk", None, 3e9)
 
 
 def test_a_folder_is_writable_or_not(tmp_path: Path) -> None:
-    assert sample._can_write(tmp_path)
-    assert not sample._can_write(tmp_path / "missing")
+    assert storage._can_write(tmp_path)
+    assert not storage._can_write(tmp_path / "missing")
 
 
 def test_a_disk_with_little_space_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "_SHARE_OF_FREE", 2**62)
+    monkeypatch.setattr(storage, "_SHARE_OF_FREE", 2**62)
     (warning,) = measure_storage(tmp_path, Budget.of(1.0), ignore).warnings
     assert "too little space is left for a temporary file" in warning
 
 
 def test_a_name_on_a_network_goes_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "_OWN", 8 * MIB)
+    monkeypatch.setattr(storage, "_MAX_OWN", 8 * MIB)
     kind = file_system_of(tmp_path)._replace(tier="network_disk")
-    monkeypatch.setattr(sample, "file_system_of", lambda folder: kind)
-    with sample.sample_of(tmp_path, Budget.of(1.0)) as found:
+    monkeypatch.setattr(storage, "file_system_of", lambda folder: kind)
+    with storage.sample_of(tmp_path, Budget.of(1.0)) as found:
         assert [path.name[:20] for path in tmp_path.iterdir()] == [".startup-model-probe"]
         assert sum(extent.size for extent in found.extents) == 8 * MIB
     assert list(tmp_path.iterdir()) == []
@@ -416,7 +418,7 @@ def test_cold_as_fast_as_hot_is_doubted() -> None:
 
 def test_what_was_cut_short_is_named() -> None:
     whole, cut = Reading(2**29, 0.1, 2**29), Reading(2**26, 0.1, 2**29)
-    found = sample.Sample((Extent(Path("m"), 0, 2**25),), "the folder's weights")
+    found = storage.Sample((Extent(Path("m"), 0, 2**25),), "the folder's weights")
     readings = {"whole": whole, "cut": cut, "almost": Reading(int(0.95 * 2**29), 0.1, 2**29)}
     ways = [storage._Way(name, 1, "how", lambda left, name=name: readings[name]) for name in readings]  # type: ignore[misc]
     assert storage._measured(ways, found, Budget.of(60.0), ignore).cut == ("cut",)
@@ -438,7 +440,7 @@ def test_a_last_piece_that_is_not_whole_is_read_too(tmp_path: Path) -> None:
 
 def test_other_bytes_each_time_until_all_are_read() -> None:
     extents = tuple(Extent(Path("x"), n, 2**25) for n in range(3))
-    turns = sample.Sample(extents, "").turns(2**26)
+    turns = storage.Sample(extents, "").turns(2**26)
     assert [[extent.offset for extent in next(turns)] for _ in range(3)] == [[0, 1], [2, 0], [1, 2]]
     assert STREAMS == (1, 2, 4, 8)
 
@@ -495,8 +497,8 @@ def test_the_end_of_a_child_is_noted_before_its_supervisor_looks() -> None:
     child = Child()
     child.pid = process.pid
     watch = _EndWatch(child)  # type: ignore[arg-type]
-    assert watch._thread is not None
-    watch._thread.join()
+    assert watch.ident is not None
+    watch.join()
     process.wait()
     assert begin < watch.ended_at() == watch._at
 
@@ -534,28 +536,28 @@ def test_reading_into_the_cache_says_how_far_it_is(tmp_path: Path, monkeypatch: 
 
 
 def test_imports_are_timed_in_the_engines_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "_package", lambda python, budget: "fractions")
-    found = imports.measure_imports(THIS, Budget.of(10.0))
+    monkeypatch.setattr(python, "_package", lambda python, budget: "fractions")
+    found = python.measure_imports(THIS, Budget.of(10.0))
     names = [entry.name for entry in found.measurements]
-    assert names == [imports.START, imports.FIRST, imports.REPEATED]
+    assert names == [python.START, python.FIRST, python.REPEATED]
     assert "import fractions under Python" in found.measurements[1].command
 
 
 def test_an_import_that_fails_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "_package", lambda python, budget: "no_such_package")
-    found = imports.measure_imports(THIS, Budget.of(10.0))
+    monkeypatch.setattr(python, "_package", lambda python, budget: "no_such_package")
+    found = python.measure_imports(THIS, Budget.of(10.0))
     (warning,) = found.warnings
     assert "import no_such_package: not measured: exit status 1: ModuleNotFoundError" in warning
-    monkeypatch.setattr(imports, "_package", lambda python, budget: None)
-    assert "has none of vllm, sglang, torch, numpy" in imports.measure_imports(THIS, Budget.of(1.0)).warnings[0]
+    monkeypatch.setattr(python, "_package", lambda python, budget: None)
+    assert "has none of vllm, sglang, torch, numpy" in python.measure_imports(THIS, Budget.of(1.0)).warnings[0]
 
 
 def test_what_is_imported_is_the_engine_or_the_nearest_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vllm").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert imports._package(THIS, Budget.of(20.0)) != "vllm"  # a folder of that name is no engine
+    assert python._package(THIS, Budget.of(20.0)) != "vllm"  # a folder of that name is no engine
     (tmp_path / "vllm" / "__init__.py").touch()
-    assert imports._package(THIS, Budget.of(20.0)) == "vllm"
+    assert python._package(THIS, Budget.of(20.0)) == "vllm"
 
 
 def test_the_link_to_a_gpu_is_read_from_what_torch_printed(tmp_path: Path) -> None:
@@ -730,7 +732,7 @@ def test_a_sweep_says_what_predictions_say(axis: str, values: list[float], probe
 
 
 def test_an_import_that_is_longer_than_the_bootstrap_is_said() -> None:
-    shown = Measurement(imports.REPEATED, 10.4, "s", 0.1, 2, None, "import vllm under Python 3.11.7, again", 20.0)
+    shown = Measurement(python.REPEATED, 10.4, "s", 0.1, 2, None, "import vllm under Python 3.11.7, again", 20.0)
     (note,) = bootstrap_note(PROBED, Found((shown,)))
     seconds = predict("Qwen/Qwen3-0.6B", PROBED).phases["framework_bootstrap"].seconds  # type: ignore[index]
     assert "import of vllm: 10.4 s, twice in a row in a start: framework_bootstrap takes 20.8 s at least" in note
@@ -738,8 +740,8 @@ def test_an_import_that_is_longer_than_the_bootstrap_is_said() -> None:
     assert bootstrap_note(PROBED, Found((shown._replace(value=seconds / 2),))) == ()
     assert bootstrap_note(PROBED, Found((shown._replace(command="import torch under Python 3.11.7, again"),))) == ()
     assert bootstrap_note(PROBED, Found()) == ()
-    assert imports.imported(Found((shown,))) == "vllm"
-    assert imports.imported(Found()) is None
+    assert python.imported(Found((shown,))) == "vllm"
+    assert python.imported(Found()) is None
 
 
 # --- the page cache -----------------------------------------------------------------------------------------------------
@@ -834,7 +836,7 @@ def test_the_command_writes_a_node(
     def fill_the_disk(*_: object) -> None:
         raise InputFileError("no space")
 
-    monkeypatch.setattr("startup_model.files.write_atomically", fill_the_disk)
+    monkeypatch.setattr("calibration.cli.probe.write_atomically", fill_the_disk)
     full = CliRunner().invoke(app, ["probe", "--out", str(out)], env={"COLUMNS": "140"})
     assert (str(full.exception), KERNEL in full.output, "written" in full.output) == ("no space", True, False)
     result = CliRunner().invoke(app, ["probe", "--json"])
@@ -845,12 +847,12 @@ def test_the_command_writes_a_node(
     ("words", "message"),
     [
         (["--out", "/"], "--out = /: a folder"),
-        (["--out", "/dev/null"], "--out = /dev/null: no regular file"),
+        (["--out", "/dev/null"], "--out = /dev/null: not a regular file"),
         (["--out", "x" * 300], "it cannot be written (File name too long); give another name or folder"),
         (["--out", "/proc/host.json"], "it cannot be written ("),
         (["--out", "/nowhere/at/all/host.json"], "--out = /nowhere/at/all/host.json: no such folder"),
         (["/nowhere/at/all"], "folder = /nowhere/at/all: No such file"),
-        (["--seconds", "nan"], "seconds = nan: it is no number"),
+        (["--seconds", "nan"], "seconds = nan: must be a number of seconds"),
         (["--tier", "tape"], "tier = 'tape': not a known name"),
     ],
 )

@@ -79,7 +79,7 @@ def gate_command(
         from calibration.gate.inputs import Given, read_candidates
         from calibration.gate.judge import gate
         from calibration.gate.report import FAIL_ON as BY_DEFAULT
-        from calibration.runs.read import ReadReport
+        from calibration.runs.build import ReadReport
         from startup_model.predictor import as_profile
 
         found, notes = as_profile(profile), ReadReport()

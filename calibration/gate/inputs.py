@@ -20,7 +20,7 @@ from startup_model.profile import Profile
 
 if TYPE_CHECKING:
     from calibration.logs.startup import ParsedStartup
-    from calibration.runs.read import ReadReport
+    from calibration.runs.build import ReadReport
 
 _WHAT = "a file of runs or a start-up log"
 _MAX_LABEL = 100
