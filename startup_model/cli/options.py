@@ -52,7 +52,7 @@ class StartOptions(NamedTuple):
     ] = None
     engine_version: Annotated[str | None, typer.Option(help="Release of the engine, such as 0.11.0.")] = None
     level: Annotated[float, typer.Option(help="Probability of the interval.")] = 0.9
-    safety_factor: Annotated[float, typer.Option(help="Time to promise = factor x slowest prediction.")] = SAFETY_FACTOR
+    safety_factor: Annotated[float, typer.Option(help="SLO bound = factor x slowest prediction.")] = SAFETY_FACTOR
     include: Annotated[
         list[str] | None,
         typer.Option(help="Segment to add: provision, image_pull, container_start, first_request."),

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from startup_model.axes import NUMBERS
 from startup_model.errors import UnknownNameError, conflict, missing, too_many, wrong_type
 from startup_model.formula import FloatArray
+from startup_model.hardware import NODE_NUMBERS
 from startup_model.phases import SKY
 from startup_model.plots import canvas
 from startup_model.prediction import StartupPrediction
@@ -29,13 +31,7 @@ _BEST = "best"  # in the place of an axis: none; the best value of each is taken
 _TIMES: Mapping[str, str] = {  # what can be drawn besides phases -> its words
     "total_s": "time to ready",
     "slowest_s": "time to ready, unknown caches cold",
-    "slo_bound_s": "time to promise",
-}
-_UNITS: Mapping[str, tuple[str, ...]] = {  # unit -> ends of the names of fields that have it
-    "B/s": ("_bandwidth", "storage.page_cache", "storage.local_nvme", "storage.network_disk", "storage.object_store"),
-    "FLOP/s": ("_flops",),
-    "B": ("_bytes", "_memory"),
-    "s": ("_s",),
+    "slo_bound_s": "SLO bound",
 }
 _BANDS = ((0.05, 0.95), (0.1, 0.9), (0.25, 0.75))  # quantiles between which a band lies, the widest first
 _BAND_ALPHA = 0.3
@@ -58,7 +54,9 @@ class Side(NamedTuple):
 
     @property
     def unit(self) -> str:
-        return next((unit for unit, ends in _UNITS.items() if self.name.endswith(ends)), "")
+        if self.name in NUMBERS:
+            return NODE_NUMBERS[NUMBERS[self.name]].unit.removeprefix("1")
+        return "B" if self.name.endswith(("_bytes", "_memory")) else ""
 
     @property
     def heading(self) -> str:
