@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibration.fit.reference import DONOR, build_profiles, reference_without, usable
-from calibration.fit.rows import fit_host, observe
 from calibration.fit.validate import leave_one_out
+from calibration.fit.without_prior import fit_host, observe
 from calibration.runs.published import HOSTS, published_runs
 from startup_model import Profile, predict
 from startup_model.profile import reference_names

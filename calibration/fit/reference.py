@@ -20,9 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 import startup_model
-from calibration.fit.calibrate import SMALL_SAMPLE, calibrate, total_error
-from calibration.fit.rows import HostFit, fit_host, observe
+from calibration.fit.calibrate import calibrate, rounded, total_error
+from calibration.fit.posterior import SMALL_SAMPLE
 from calibration.fit.validate import HeldOutReport, leave_one_out
+from calibration.fit.without_prior import HostFit, fit_host, observe
 from calibration.runs.published import CITATION, HOSTS, published_runs, records_digest
 from calibration.runs.record import RunRecord
 from startup_model.errors import StartupModelError
@@ -188,16 +189,16 @@ def _profile(
         coefficients=_coefficients(fit, shared.donor if name != DONOR else None),
         covariance=_covariances(fit),
         version_effects=shared.effects,
-        version_spread=_rounded(shared.version_spread),
-        transfer_spread={phase: _rounded(value) for phase, value in shared.transfer_spread.items()},
+        version_spread=rounded(shared.version_spread),
+        transfer_spread={phase: rounded(value) for phase, value in shared.transfer_spread.items()},
         transfer_hosts=len(HOSTS),
-        session_spread={phase: _rounded(value) for phase, value in shared.session_spread.items()},
+        session_spread={phase: rounded(value) for phase, value in shared.session_spread.items()},
         sessions=shared.sessions,
-        shape_spread={phase: _rounded(value) for phase, value in shared.shape_spread.items()},
-        misfit={phase: _rounded(value) for phase, value in shared.misfit.items()},
-        one_run_spread=_rounded(shared.one_run_spread),
+        shape_spread={phase: rounded(value) for phase, value in shared.shape_spread.items()},
+        misfit={phase: rounded(value) for phase, value in shared.misfit.items()},
+        one_run_spread=rounded(shared.one_run_spread),
         model_effects=_model_effects(fit, own, without_model, host_of(HOSTS[name].hardware), shared.persistence),
-        held_out=HeldOut(by="model", errors={group: _rounded(error) for group, error in (held_out or {}).items()}),
+        held_out=HeldOut(by="model", errors={group: rounded(error) for group, error in (held_out or {}).items()}),
         domain=_domain(own, host_of(HOSTS[name].hardware)),
         layer_kinds=tuple(sorted({kind for run in own for kind in run.model.layers_by_kind})),
         provenance=Provenance(
@@ -294,9 +295,9 @@ def _set(term: str, variant: str, fit: HostFit, donor: HostFit | None) -> dict[s
                 values[name] = borrowed
                 continue
             values[name] = CoefficientValue(
-                value=_rounded(own.values[name] * scale),
+                value=rounded(own.values[name] * scale),
                 unit=meta.unit,
-                std_error=_rounded(own.std_errors.get(name, 0.0) * scale),
+                std_error=rounded(own.std_errors.get(name, 0.0) * scale),
                 source="fitted" if source == "fitted" else "borrowed",
                 note=note,
             )
@@ -313,7 +314,7 @@ def _borrowed_coefficient(
         return None
     value = (donor or fit).sets["weight_load", "default"].values[name]
     note = f"of {DONOR}" if donor else "of the default format: no cold run with this one"
-    return CoefficientValue(value=_rounded(value), unit="1", std_error=None, source="borrowed", note=note)
+    return CoefficientValue(value=rounded(value), unit="1", std_error=None, source="borrowed", note=note)
 
 
 def _host_ratio(term: str, fit: HostFit, donor: HostFit) -> float:
@@ -331,7 +332,7 @@ def _host_ratio(term: str, fit: HostFit, donor: HostFit) -> float:
 
 def _covariances(fit: HostFit) -> dict[str, tuple[tuple[float, ...], ...]]:
     return {
-        f"{term}/{variant}": tuple(tuple(_rounded(float(value)) for value in row) for row in entry.covariance)
+        f"{term}/{variant}": tuple(tuple(rounded(float(value)) for value in row) for row in entry.covariance)
         for (term, variant), entry in sorted(fit.sets.items())
     }
 
@@ -339,7 +340,7 @@ def _covariances(fit: HostFit) -> dict[str, tuple[tuple[float, ...], ...]]:
 def _bounds(values: Iterable[float]) -> tuple[float, float]:
     """Smallest and largest, rounded outwards to six significant digits."""
     numbers = sorted(values)
-    low, high = _rounded(numbers[0]), _rounded(numbers[-1])
+    low, high = rounded(numbers[0]), rounded(numbers[-1])
     return min(low, numbers[0]), max(high, numbers[-1])
 
 
@@ -348,11 +349,6 @@ def _domain(runs: Iterable[RunRecord], host: Host) -> dict[str, tuple[float, flo
     names = ("layers", "rank_bytes", "tokenizer_bytes", "captures", "workers")
     inputs = [recipe(run.model, run.hardware, run.engine, host, version_of(run.engine)).inputs for run in runs]
     return {name: _bounds(row[name] for row in inputs) for name in names}
-
-
-def _rounded(value: float) -> float:
-    """Six significant digits: what the data support, and the same on every machine."""
-    return float(f"{value:.6g}")
 
 
 # --- what differs between hosts and between versions ----------------------------------------------------------------------
@@ -430,7 +426,7 @@ def _model_effects(
     kept = [run for run in runs if run.model.name != without]
     return {
         model: {
-            phase: _rounded(math.exp(persistence[phase] * log))
+            phase: rounded(math.exp(persistence[phase] * log))
             for phase, log in phases.items()
             if persistence.get(phase)
         }
@@ -512,7 +508,7 @@ def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[Ver
             reference = at_anchor / sum(base.predicted[phase] for phase in (*named, *others))
             scales |= dict.fromkeys(rest, own / reference)
         totals.append(math.log((run.wall_s or 0.0) / sum(parts.predicted.values())))
-        ordered: dict[str, float] = {str(phase): _rounded(scales[phase]) for phase in PHASES if phase in scales}
+        ordered: dict[str, float] = {str(phase): rounded(scales[phase]) for phase in PHASES if phase in scales}
         if run.engine.version == _ANCHOR:
             ordered = {}
         effects.append(

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fit.calibrate import calibrate, forget, nearest_prior
+from calibration.fit.calibrate import calibrate, nearest_prior, without_model_effects
 from calibration.runs.record import RunRecord
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, UnknownNameError
@@ -16,8 +16,6 @@ from startup_model.phases import PHASES, Phase
 from startup_model.predictor import ProfileLike, as_profile, predict
 from startup_model.profile import Profile
 from startup_model.sizes.weights import weight_sizes
-
-__all__ = ["HeldOutReport", "HeldOutRow", "PhaseErrors", "cross_validate", "judge", "leave_one_out"]
 
 Vector = NDArray[np.float64]
 
@@ -157,9 +155,9 @@ def cross_validate(
         start: Profile | Literal["none"] = "none"
         if prior != "none":
             known = prior if isinstance(prior, Profile) else nearest_prior(near)
-            start = forget(known, {run.model.structure for run in tried})
+            start = without_model_effects(known, {run.model.structure for run in tried})
         profile = calibrate(near, start, allow_mixed_hosts=by == "host").profile
-        profile = forget(profile, {run.model.structure for run in tried} if by == "model" else ())
+        profile = without_model_effects(profile, {run.model.structure for run in tried} if by == "model" else ())
         for i, run in zip(test, tried, strict=True):
             rows.append((int(i), _row(run, groups[i], profile, level)))
         for name, predicted in _simple_predictors(kept, tried).items():
