@@ -5,12 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibration.fit.reference import DONOR, build_profiles, reference_without, usable
+from calibration.fit.reference import DONOR, Shared, build_profiles, profile_of, shared_by_all, usable
 from calibration.fit.validate import leave_one_out
 from calibration.fit.without_prior import fit_host, observe
 from calibration.runs.published import HOSTS, published_runs
 from startup_model import Profile, predict
 from startup_model.profile import reference_names
+
+
+@pytest.fixture(scope="module")
+def shared() -> Shared:
+    return shared_by_all(published_runs())
 
 
 def test_the_shipped_profiles_are_what_the_code_builds() -> None:
@@ -25,9 +30,11 @@ def test_the_shipped_profiles_are_what_the_code_builds() -> None:
     # The first is the target of the project (1.5 % of wall time); the other two are what was measured, kept from growing.
     [("h100-nvl-epyc-9354", 0.015), ("l40s-epyc-9354", 0.010), ("h100-sxm-xeon-8568y", 0.018)],
 )
-def test_models_that_the_fit_has_not_seen(host: str, limit: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_that_the_fit_has_not_seen(
+    host: str, limit: float, shared: Shared, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = [run for run in usable(host, published_runs()) if run.dataset == HOSTS[host].main_dataset]
-    report = leave_one_out(runs, lambda model: reference_without(host, model))
+    report = leave_one_out(runs, lambda model: profile_of(host, shared, without_model=model))
     with capsys.disabled():
         print(f"\n{HOSTS[host].main_dataset}, each model left out of the fit\n{report.table()}")
     assert len(report.rows) == 11
@@ -35,9 +42,9 @@ def test_models_that_the_fit_has_not_seen(host: str, limit: float, capsys: pytes
     assert abs(report.worst.error) <= 0.07
 
 
-def test_cold_starts_of_models_that_the_fit_has_not_seen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cold_starts_of_models_that_the_fit_has_not_seen(shared: Shared, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [run for run in usable(DONOR, published_runs()) if run.dataset == "h100nvl_cold_ssd"]
-    report = leave_one_out(runs, lambda model: reference_without(DONOR, model))
+    report = leave_one_out(runs, lambda model: profile_of(DONOR, shared, without_model=model))
     with capsys.disabled():
         print(f"\nh100nvl_cold_ssd, each model left out of the fit\n{report.table()}")
     assert report.mape <= 0.015

@@ -23,7 +23,6 @@ from startup_model import StartupModelError
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 NIST = json.loads((Path(__file__).parent / "reference" / "nist_strd.json").read_text(encoding="utf-8"))
 LINEAR = ("Norris", "Longley")
@@ -38,39 +37,29 @@ class Fit(NamedTuple):
     residuals: Callable[[Vector], Vector]
     jacobian: Callable[[Vector], Matrix]
 
-    def problem(
-        self,
-        start: Vector,
-        *,
-        lower: Vector | None = None,
-        upper: Vector | None = None,
-        robust: Mask | None = None,
-        analytic: bool = True,
-    ) -> Problem:
+    def problem(self, start: Vector, *, lower: Vector | None = None, upper: Vector | None = None) -> Problem:
         """The solver's problem, unbounded where no bound is given."""
         return Problem(
-            residuals=self.residuals,
-            jacobian=self.jacobian if analytic else None,
-            start=start,
-            lower=np.full(len(start), -np.inf) if lower is None else lower,
-            upper=np.full(len(start), np.inf) if upper is None else upper,
-            robust=robust,
+            self.residuals,
+            self.jacobian,
+            start,
+            np.full(len(start), -np.inf) if lower is None else lower,
+            np.full(len(start), np.inf) if upper is None else upper,
         )
 
-    def gradient(self, values: Vector, robust: Mask) -> Vector:
-        """Of half the sum of squares, soft_l1 where robust: its derivative is r / sqrt(1 + r^2)."""
-        residuals = self.residuals(values)
-        pull = np.where(robust, residuals / np.sqrt(1 + residuals**2), residuals)
-        gradient: Vector = self.jacobian(values).T @ pull
+    def gradient(self, values: Vector) -> Vector:
+        """Of half the sum of squares."""
+        gradient: Vector = self.jacobian(values).T @ self.residuals(values)
         return gradient
 
-    def covariance(self, values: Vector) -> Matrix:
-        """s^2 (J'J)^-1 of the undamped residuals, by a QR decomposition."""
+    def errors(self, values: Vector) -> Vector:
+        """Standard errors: roots of the diagonal of s^2 (J'J)^-1, by a QR decomposition of columns of equal size."""
         residuals, jacobian = self.residuals(values), self.jacobian(values)
-        inverse = np.linalg.inv(np.linalg.qr(jacobian, mode="r"))
+        size = np.sqrt(np.sum(jacobian**2, axis=0))
+        inverse = np.linalg.inv(np.linalg.qr(jacobian / size, mode="r"))
         scatter = float(residuals @ residuals) / (len(residuals) - len(values))
-        covariance: Matrix = scatter * inverse @ inverse.T
-        return covariance
+        errors: Vector = np.sqrt(scatter * np.sum(inverse**2, axis=1)) / size
+        return errors
 
 
 def linear(design: Matrix, observed: Vector) -> Fit:
@@ -127,25 +116,14 @@ def fewest_digits(found: Vector, certified: list[float]) -> float:
     return float(np.min(-np.log10(np.maximum(np.abs(found - expected) / np.abs(expected), 1e-15))))
 
 
-def standard_errors(solution: Solution) -> Vector:
-    errors: Vector = np.sqrt(np.diag(solution.covariance))
-    return errors
-
-
 def solved(problem: Problem) -> Solution:
     """The solution, with what holds of every one that converged."""
     start = problem.start.copy()
     solution = solve(problem)
-    assert solution.converged, solution.message
-    assert solution.message
-    assert np.isfinite(solution.cost)
+    assert solution.converged
     assert solution.values.shape == solution.at_bound.shape == start.shape
-    assert solution.at_bound.dtype == np.bool_
-    assert np.all(solution.values >= problem.lower)
-    assert np.all(solution.values <= problem.upper)
+    assert np.all((solution.values >= problem.lower) & (solution.values <= problem.upper))
     assert not np.any(solution.at_bound & np.isinf(problem.lower) & np.isinf(problem.upper))
-    errors = standard_errors(solution)
-    assert np.all(np.abs(solution.covariance - solution.covariance.T) <= 1e-9 * np.outer(errors, errors))
     np.testing.assert_array_equal(problem.start, start, err_msg="the solver changed the caller's start")
     return solution
 
@@ -156,12 +134,6 @@ def random_linear(seed: int, observations: int, unknowns: int, *, scale: float =
     design = random.normal(size=(observations, unknowns))
     observed = design @ random.normal(scale=scale, size=unknowns) + random.normal(size=observations)
     return linear(design, observed), design, observed
-
-
-def noisy_line(seed: int) -> tuple[Matrix, Vector]:
-    """60 points of a line with noise of 1 sigma."""
-    x = np.linspace(-1, 1, 60)
-    return np.column_stack([np.ones(60), x]), 3 + 2 * x + np.random.default_rng(seed).normal(size=60)
 
 
 @pytest.mark.parametrize(
@@ -184,19 +156,9 @@ def test_certified_values_come_out(name: str, start: int) -> None:
     data, fit = NIST[name], nist_fit(name)
     solution = solved(fit.problem(nist_starts(name)[start]))
     assert fewest_digits(solution.values, data["certified_values"]) >= 6
-    assert fewest_digits(standard_errors(solution), data["certified_standard_deviations"]) >= 4
+    assert fewest_digits(fit.errors(solution.values), data["certified_standard_deviations"]) >= 4
     residuals = fit.residuals(solution.values)
     assert float(residuals @ residuals) == pytest.approx(data["certified_residual_sum_of_squares"], rel=1e-6)
-
-
-@pytest.mark.parametrize("name", ["Norris", *NONLINEAR])
-@pytest.mark.parametrize("start", [0, 1])
-def test_certified_values_come_out_without_a_jacobian(name: str, start: int) -> None:
-    """Differences cost digits, so one less is asked of the values and of the standard deviations."""
-    data = NIST[name]
-    solution = solved(nist_fit(name).problem(nist_starts(name)[start], analytic=False))
-    assert fewest_digits(solution.values, data["certified_values"]) >= 5
-    assert fewest_digits(standard_errors(solution), data["certified_standard_deviations"]) >= 3
 
 
 @quick
@@ -206,15 +168,16 @@ def test_units_of_the_parameters_do_not_matter(seed: int, exponents: list[int]) 
     fit, design, observed = random_linear(seed, 20, 3)
     units = 10.0 ** np.array(exponents)
     plain = solved(fit.problem(np.zeros(3)))
-    scaled = solved(linear(design * units, observed).problem(np.zeros(3)))
+    other = linear(design * units, observed)
+    scaled = solved(other.problem(np.zeros(3)))
     np.testing.assert_allclose(scaled.values * units, plain.values, rtol=1e-7, atol=1e-7)
-    np.testing.assert_allclose(standard_errors(scaled) * units, standard_errors(plain), rtol=1e-6)
+    np.testing.assert_allclose(other.errors(scaled.values) * units, fit.errors(plain.values), rtol=1e-6)
 
 
 @quick
-@given(seed=SEEDS, analytic=st.booleans())
-def test_non_negative_bounds_are_respected(seed: int, analytic: bool) -> None:
-    """As non-negative least squares has it; nothing outside the bounds is even tried, by differences neither."""
+@given(seed=SEEDS)
+def test_non_negative_bounds_are_respected(seed: int) -> None:
+    """As non-negative least squares has it; nothing outside the bounds is even tried."""
     fit, design, observed = random_linear(seed, 15, 4)
     tried: list[Vector] = []
 
@@ -222,28 +185,27 @@ def test_non_negative_bounds_are_respected(seed: int, analytic: bool) -> None:
         tried.append(p.copy())
         return fit.residuals(p)
 
-    problem = fit._replace(residuals=residuals).problem(np.ones(4), lower=np.zeros(4), analytic=analytic)
+    problem = fit._replace(residuals=residuals).problem(np.ones(4), lower=np.zeros(4))
     solution = solved(problem)
     expected, norm = nnls(design, observed)
     assert np.all(np.array(tried) >= 0)
     assert np.all(solution.values >= 0)
     np.testing.assert_allclose(solution.values, expected, atol=1e-5)
     assert float(np.sum(fit.residuals(solution.values) ** 2)) == pytest.approx(norm**2, rel=1e-6)
-    gradient = fit.gradient(expected, np.zeros(15, dtype=np.bool_))
+    gradient = fit.gradient(expected)
     assert np.all(solution.at_bound[(expected == 0) & (gradient > 1e-2)])
     assert not np.any(solution.at_bound[expected > 1e-2])
 
 
 @quick
-@given(seed=SEEDS, on_bound=st.booleans(), damped=st.booleans())
-def test_a_box_is_respected_from_inside_and_from_its_corner(seed: int, on_bound: bool, damped: bool) -> None:
-    """The gradient vanishes along free parameters and points out of the box along the others, damped or not."""
+@given(seed=SEEDS, on_bound=st.booleans())
+def test_a_box_is_respected_from_inside_and_from_its_corner(seed: int, on_bound: bool) -> None:
+    """The gradient vanishes along free parameters and points out of the box along the others."""
     fit, _, _ = random_linear(seed, 20, 4, scale=2.0)
     lower, upper = np.array([0.5, -1.0, -np.inf, -0.25]), np.array([1.5, np.inf, 1.0, 0.75])
     start = np.array([0.5, -1.0, 1.0, 0.75]) if on_bound else np.array([1.0, 0.0, 0.0, 0.5])
-    robust = np.full(20, damped)
-    solution = solved(fit.problem(start, lower=lower, upper=upper, robust=robust))
-    gradient = fit.gradient(solution.values, robust)
+    solution = solved(fit.problem(start, lower=lower, upper=upper))
+    gradient = fit.gradient(solution.values)
     np.testing.assert_allclose(gradient[~solution.at_bound], 0, atol=1e-4)
     at_lower = np.isclose(solution.values, lower, rtol=0, atol=1e-8)
     at_upper = np.isclose(solution.values, upper, rtol=0, atol=1e-8)
@@ -260,123 +222,30 @@ def test_a_bound_at_either_side_is_reported() -> None:
 
 
 @quick
-@given(seed=SEEDS, outlier=st.integers(0, 59), side=st.sampled_from([-1, 1]), everywhere=st.booleans())
-def test_an_outlier_moves_a_plain_fit_and_not_a_robust_one(
-    seed: int, outlier: int, side: int, everywhere: bool
-) -> None:
-    """By less than one standard deviation of each parameter, with all residuals robust or the outlier's alone."""
-    design, observed = noisy_line(seed)
-    spoilt = observed.copy()
-    spoilt[outlier] += 100 * side
-    start = np.zeros(2)
-    robust = np.ones(60, dtype=np.bool_) if everywhere else np.arange(60) == outlier
-    sigma = standard_errors(solved(linear(design, observed).problem(start)))
-
-    def moved(mask: Mask | None) -> float:
-        clean = solved(linear(design, observed).problem(start, robust=mask)).values
-        return float(np.max(np.abs(solved(linear(design, spoilt).problem(start, robust=mask)).values - clean) / sigma))
-
-    assert moved(robust) < 1
-    assert moved(None) > 5
-    assert moved(np.arange(60) != outlier) > 5
-
-
-@quick
-@given(seed=SEEDS, mask=st.lists(st.booleans(), min_size=30, max_size=30))
-def test_soft_l1_damps_the_residuals_it_is_asked_to(seed: int, mask: list[bool]) -> None:
-    """At the solution the pulls, r / sqrt(1 + r^2) of robust residuals and r of plain ones, are in balance."""
-    fit, _, observed = random_linear(seed, 30, 3)
-    observed[::7] += 20
-    robust = np.array(mask)
-    solution = solved(fit.problem(np.zeros(3), robust=robust))
-    np.testing.assert_allclose(fit.gradient(solution.values, robust), 0, atol=1e-4)
-
-
-def test_no_mask_is_a_mask_of_plain_residuals() -> None:
-    fit, _, _ = random_linear(1, 30, 3)
-    found = solved(fit.problem(np.zeros(3)))
-    same = solved(fit.problem(np.zeros(3), robust=np.zeros(30, dtype=np.bool_)))
-    np.testing.assert_allclose(same.values, found.values, rtol=1e-12)
-    assert same.cost == pytest.approx(found.cost, rel=1e-12)
-
-
-@quick
-@given(seed=SEEDS, damped=st.booleans())
-def test_the_covariance_is_that_of_the_undamped_residuals(seed: int, damped: bool) -> None:
-    fit, _, observed = random_linear(seed, 30, 3)
-    observed[4] += 50
-    solution = solved(fit.problem(np.zeros(3), robust=np.full(30, damped)))
-    np.testing.assert_allclose(solution.covariance, fit.covariance(solution.values), rtol=1e-6, atol=1e-9)
-
-
-@quick
 @given(
     seed=SEEDS,
     weights=st.lists(st.floats(0.01, 100), min_size=3, max_size=3),
     prior=st.lists(st.floats(-10, 10), min_size=3, max_size=3),
-    masked=st.booleans(),
 )
-def test_prior_rows_shrink_as_the_ridge_formula_says(
-    seed: int, weights: list[float], prior: list[float], masked: bool
-) -> None:
-    """(A'A + W^2) p = A'y + W^2 p0, and a mask that leaves every row plain changes nothing."""
+def test_prior_rows_shrink_as_the_ridge_formula_says(seed: int, weights: list[float], prior: list[float]) -> None:
+    """(A'A + W^2) p = A'y + W^2 p0."""
     _, design, observed = random_linear(seed, 20, 3)
     weight, centre = np.array(weights), np.array(prior)
     fit = linear(np.vstack([design, np.diag(weight)]), np.concatenate([observed, weight * centre]))
-    solution = solved(fit.problem(np.zeros(3), robust=np.zeros(23, dtype=np.bool_) if masked else None))
+    solution = solved(fit.problem(np.zeros(3)))
     expected = np.linalg.solve(design.T @ design + np.diag(weight**2), design.T @ observed + weight**2 * centre)
     np.testing.assert_allclose(solution.values, expected, rtol=1e-7, atol=1e-7)
 
 
-@quick
-@given(weight=st.floats(0.1, 100), distance=st.floats(20, 1000))
-def test_a_prior_row_stays_plain_beside_robust_ones(weight: float, distance: float) -> None:
-    """One robust datum far from the prior pulls with at most 1 sigma: w^2 (p - p0) is its pull, below 1."""
-    fit = linear(np.array([[1.0], [weight]]), np.array([distance, 0.0]))
-    robust = np.array([True, False])
-    value = float(solved(fit.problem(np.zeros(1), robust=robust)).values[0])
-    left = distance - value
-    assert weight**2 * value == pytest.approx(left / np.sqrt(1 + left**2), rel=1e-4)
-
-
-@quick
-@given(
-    height=st.floats(1, 100),
-    rate=st.floats(0.3, 3),
-    seed=SEEDS,
-    damped=st.booleans(),
-)
-def test_a_jacobian_changes_nothing_but_the_speed(height: float, rate: float, seed: int, damped: bool) -> None:
-    """Values within a thousandth of their standard deviations, and standard deviations to three digits."""
-    x = np.linspace(0.1, 4, 25)
-    noise = np.random.default_rng(seed).normal(size=25)
-    fit = exponential(x, height * -np.expm1(-rate * x) + 0.01 * height * noise)
-    sigma = 0.01 * height
-    weighted = Fit(lambda p: fit.residuals(p) / sigma, lambda p: fit.jacobian(p) / sigma)
-    start, robust = np.array([1.5 * height, 1.0]), np.full(25, damped)
-    lower = np.zeros(2)
-    given_one = solved(weighted.problem(start, lower=lower, robust=robust))
-    without = solved(weighted.problem(start, lower=lower, robust=robust, analytic=False))
-    errors = standard_errors(given_one)
-    assert np.all(np.abs(without.values - given_one.values) < 1e-3 * errors)
-    np.testing.assert_allclose(standard_errors(without), errors, rtol=1e-3)
-    assert without.cost == pytest.approx(given_one.cost, rel=1e-6)
-
-
-def test_a_perfect_fit_has_no_cost_and_no_scatter() -> None:
+def test_a_perfect_fit_comes_out() -> None:
     x = np.linspace(0.1, 4, 25)
     solution = solved(exponential(x, 5 * -np.expm1(-0.7 * x)).problem(np.array([3.0, 1.0])))
     np.testing.assert_allclose(solution.values, [5, 0.7], rtol=1e-7)
-    assert 0 <= solution.cost < 1e-12
-    assert np.all(np.abs(solution.covariance) < 1e-12)
 
 
-@pytest.mark.parametrize("analytic", [True, False])
-@pytest.mark.parametrize("damped", [True, False])
 @pytest.mark.parametrize("which", [slice(None), slice(7, 8)])
-def test_nan_from_the_residuals_is_refused(analytic: bool, damped: bool, which: slice) -> None:
+def test_nan_from_the_residuals_is_refused(which: slice) -> None:
     fit, _, observed = random_linear(1, 30, 3)
     observed[which] = np.nan
-    problem = fit.problem(np.zeros(3), robust=np.full(30, damped), analytic=analytic)
     with pytest.raises(StartupModelError, match=r"(?i)\bnan\b|finite"):
-        solve(problem)
+        solve(fit.problem(np.zeros(3)))

@@ -358,7 +358,9 @@ def _as_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """A list of records from any iterable of them. Raises ConfigError."""
     if isinstance(runs, RunRecord):
         raise wrong_type("runs", "one RunRecord", "a list of runs", "give [run]")
-    found = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes | Mapping) else [runs]
+    found: list[Any] = (
+        list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes | Mapping) else [runs]
+    )
     for index, run in enumerate(found):
         if not isinstance(run, RunRecord):
             raise wrong_type(f"runs[{index}]", run, "a RunRecord", "give records, as read_runs(path) returns them")

@@ -33,17 +33,6 @@ from startup_model.profile import CoefficientValue, HeldOut, Host, Profile, Prov
 from startup_model.recipe import recipe, version_of
 from startup_model.versions import parse_version
 
-__all__ = [
-    "DONOR",
-    "OWN_VARIANTS",
-    "SCALED_VARIANTS",
-    "build_profiles",
-    "fit_published",
-    "main",
-    "reference_without",
-    "usable",
-]
-
 DONOR = next(iter(HOSTS))
 """The host of the special data sets, from which the others borrow what they lack."""
 
@@ -120,12 +109,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_profiles() -> tuple[Profile, ...]:
     """The reference profiles of all published hosts."""
     runs = published_runs()
-    shared = _shared(runs)
+    shared = shared_by_all(runs)
     reports = {name: leave_one_out(_main_runs(name, runs), partial(_without_model, name, shared)) for name in HOSTS}
     shared = shared._replace(misfit=_misfit(reports.values()))
-    shared = shared._replace(one_run_spread=_one_run_spread(runs, _profile(DONOR, shared)))
+    shared = shared._replace(one_run_spread=_one_run_spread(runs, profile_of(DONOR, shared)))
     return tuple(
-        _profile(name, shared, held_out={row.group: row.error for row in reports[name].rows}) for name in HOSTS
+        profile_of(name, shared, held_out={row.group: row.error for row in reports[name].rows}) for name in HOSTS
     )
 
 
@@ -134,16 +123,11 @@ def _main_runs(host: str, runs: Iterable[RunRecord]) -> list[RunRecord]:
     return [run for run in usable(host, runs) if run.dataset == HOSTS[host].main_dataset]
 
 
-def _without_model(host: str, shared: _Shared, model: str) -> Profile:
-    return _profile(host, shared, without_model=model)
+def _without_model(host: str, shared: Shared, model: str) -> Profile:
+    return profile_of(host, shared, without_model=model)
 
 
-def reference_without(host: str, model: str) -> Profile:
-    """The reference profile of a host, fitted without any run of one model."""
-    return _profile(host, _shared(published_runs()), without_model=model)
-
-
-class _Shared(NamedTuple):
+class Shared(NamedTuple):
     """What the profiles of all hosts have in common."""
 
     runs: tuple[RunRecord, ...]
@@ -159,9 +143,9 @@ class _Shared(NamedTuple):
     one_run_spread: float
 
 
-def _shared(runs: tuple[RunRecord, ...]) -> _Shared:
+def shared_by_all(runs: tuple[RunRecord, ...]) -> Shared:
     donor = fit_published(DONOR, runs)
-    return _Shared(
+    return Shared(
         runs,
         donor,
         *_version_effects(runs, donor),
@@ -174,8 +158,8 @@ def _shared(runs: tuple[RunRecord, ...]) -> _Shared:
     )
 
 
-def _profile(
-    name: str, shared: _Shared, without_model: str | None = None, held_out: Mapping[str, float] | None = None
+def profile_of(
+    name: str, shared: Shared, without_model: str | None = None, held_out: Mapping[str, float] | None = None
 ) -> Profile:
     fit = fit_published(name, shared.runs, without_model)
     own = usable(name, shared.runs)

@@ -70,7 +70,7 @@ class Rows(NamedTuple):
 
     def only(self, kept: NDArray[np.bool_]) -> Rows:
         """The rows that are marked."""
-        return Rows(self.shapes, *(column[kept] for column in self[1:]))
+        return Rows(self.shapes, self.run[kept], self.shape[kept], self.seconds[kept], self.sigma[kept])
 
     def expected(self) -> Vector:
         """Seconds of each row as the prior has it."""
