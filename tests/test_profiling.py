@@ -41,7 +41,9 @@ from calibration import (
 )
 from calibration.cli.measure import View, _ends_orderly, _kind, _plain_warnings, announce, print_runs
 from calibration.host import (
+    Gpu,
     HostFacts,
+    accelerators,
     checkpoint_files,
     describe_host,
     evict,
@@ -77,6 +79,7 @@ from calibration.measure.states import (
 from calibration.runs.record import PhaseSum, RunRecord
 from calibration.runs.write import append_run, check_appendable
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
+from startup_model.engines.engine import CacheNotes, Caches, Engine
 from startup_model.errors import ConfigError, InputFileError, StartupModelError
 from startup_model.secrets import redactor, secret_values
 
@@ -1326,6 +1329,17 @@ def test_notes_about_models_that_cannot_be_copied(tmp_path: Path, monkeypatch: p
         assert not (Path(found["VLLM_CACHE_ROOT"]) / "modelinfos").exists()
 
 
+def test_an_engine_says_where_it_keeps_what_it_compiled(tmp_path: Path) -> None:
+    (tmp_path / "home" / "notes").mkdir(parents=True)
+    (tmp_path / "home" / "notes" / "one").touch()
+    tiny = Engine("tiny", caches=Caches({"TINY_CACHE": "tiny"}, (CacheNotes("TINY_CACHE", ".cache/tiny", "notes"),)))
+    with fresh_compile_cache({"TINY_CACHE": str(tmp_path / "home")}, tmp_path, (tiny,)) as found:
+        assert list(found) == ["TINY_CACHE"]
+        assert [path.name for path in Path(found["TINY_CACHE"]).rglob("*")] == ["notes", "one"]
+        assert Path(found["TINY_CACHE"]).parent.parent == tmp_path
+    assert not Path(found["TINY_CACHE"]).exists()
+
+
 def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -1394,20 +1408,6 @@ def test_variables_for_the_record_hold_no_secret_and_no_path() -> None:
     assert found == {"VLLM_CACHE_ROOT": "(a path)", "CUDA_VISIBLE_DEVICES": "0", "OMP_NUM_THREADS": "4"}
 
 
-def test_a_command_gets_our_port_and_no_shell() -> None:
-    launch = launch_of("A=1 vllm serve m --host 0.0.0.0 --port=80 --load-format safetensors ; rm -rf x")
-    assert launch.environment == {"A": "1"}
-    assert launch.port == 80
-    words = launch.command(1234, model="n", eager=True, dummy=True)
-    assert words[:3] == ["vllm", "serve", "n"]
-    assert words[-6:] == ["--load-format", "dummy", "--host", "127.0.0.1", "--port", "1234"]
-    assert ";" in words  # a word like any other
-    assert words.count("--host") == 1
-    encrypted = launch_of("vllm serve m --uds /s --ssl-keyfile k --ssl-certfile=c --enable-ssl-refresh --seed 1")
-    assert encrypted.command(80) == ["vllm", "serve", "m", "--seed", "1", "--host", "127.0.0.1", "--port", "80"]
-    assert "--port=80" not in words
-
-
 def test_the_host_is_described() -> None:
     facts = host_facts()
     assert facts.cores >= 1
@@ -1418,6 +1418,30 @@ def test_the_host_is_described() -> None:
     assert (node.is_cpu_only, node.gpu_memory, node.cpu.cores) == (True, 64.0 * 2**30, 8)
     assert fingerprint(plain) != fingerprint(plain._replace(cores=9))
     assert file_system_of(Path("/proc/self")).kind == "proc"
+
+
+def test_accelerators_are_what_the_driver_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One query; equal ones together; lines that say something else count for nothing."""
+    lines = [
+        "NVIDIA H100 NVL, 95830, 9.0, 550.54",
+        "NVIDIA H100 NVL, 95830, 9.0, 550.54",
+        "Tesla K80, 11441, [N/A], 470",
+        "odd, x",
+        "",
+    ]
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    gib = 95830 * 2.0**20
+    assert accelerators() == (
+        Gpu("NVIDIA H100 NVL", 2, gib, "9.0", "550.54"),
+        Gpu("Tesla K80", 1, 11441 * 2.0**20, None, "470"),
+    )
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    assert accelerators(timeout_s=0.1) == ()
+    monkeypatch.setenv("PATH", "")
+    assert accelerators() == ()
 
 
 def test_files_are_read_and_evicted(tmp_path: Path) -> None:

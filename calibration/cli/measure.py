@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from calibration.runs.record import RunRecord
 
 _SAYS_S = 10.0  # between two lines where there is no terminal
+_PLAN = "base (default), differential (also eager and dummy weights), quick (one warm start a model) or full (all that can be told apart)."
+_MODEL = "Models in the place of the command's; may be repeated. Of a program that is not known here: the model that it serves."
 
 
 def register(app: typer.Typer) -> None:
@@ -34,59 +36,33 @@ def register(app: typer.Typer) -> None:
     app.command("profile")(profile_command)
 
 
-def _option(name: str, help_: str) -> Any:
-    return typer.Option(name, help=help_)
+def _flag(name: str, text: str) -> Any:
+    return typer.Option(name, help=text)
 
 
 def profile_command(
     command: Annotated[list[str], typer.Argument(help="The server's command, after --: vllm serve MODEL ...")],
-    out: Annotated[Path, _option("--out", "JSONL file that each record is appended to.")] = Path("runs.jsonl"),
-    plan: Annotated[
-        str | None,
-        _option(
-            "--plan",
-            "base (default), differential, quick (one warm start a model) or full (all that can be told apart).",
-        ),
-    ] = None,
-    differential: Annotated[
-        bool, _option("--differential", "Base, eager and dummy weights: the same as --plan differential.")
-    ] = False,
-    model: Annotated[
-        list[str] | None,
-        _option(
-            "--model",
-            "Models to put in the place of the command's; may be repeated. Of a program that is not known here: the model that it serves.",
-        ),
-    ] = None,
-    repetitions: Annotated[int, _option("--repetitions", "Starts of each kind.")] = 1,
-    page_cache: Annotated[str, _option("--page-cache", "hot, cold or as_is, before each start.")] = "hot",
-    compile_cache: Annotated[str, _option("--compile-cache", "warm or fresh.")] = "warm",
-    torch_compile: Annotated[
-        str, _option("--torch-compile", "on (as the command has it) or off (-O0 for vLLM).")
-    ] = "on",
-    no_warm_up: Annotated[
-        bool, _option("--no-warm-up", "Do not exclude the first start as warm-up: the engine was started a moment ago.")
-    ] = False,
-    drop_caches: Annotated[
-        bool, _option("--drop-caches", "With --page-cache cold: empty the page cache of the whole host, as root.")
-    ] = False,
-    resume: Annotated[
-        bool, _option("--resume", "Leave out cases whose records, of this host, are in the file already.")
-    ] = False,
-    hardware: Annotated[
-        str | None, _option("--hardware", "Node (preset or JSON file); worked out from this host otherwise.")
-    ] = None,
-    dataset: Annotated[str, _option("--dataset", "Name of this session in the records.")] = "",
-    profile: Annotated[str | None, _option("--profile", "Profile to expect times by.")] = None,
-    health_path: Annotated[
-        str | None, _option("--health-path", "Path that answers 200 when the server is ready; default: the engine's.")
-    ] = None,
-    no_request: Annotated[bool, _option("--no-request", "Send no first request.")] = False,
-    ready_timeout: Annotated[float, _option("--ready-timeout", "Seconds until a server must be ready.")] = 1800.0,
-    grace: Annotated[float, _option("--grace", "Seconds from SIGTERM to SIGKILL.")] = 15.0,
-    dry_run: Annotated[bool, _option("--dry-run", "Say what would be started, and how long it would take.")] = False,
-    as_json: Annotated[bool, _option("--json", "Records on standard output, one a line.")] = False,
-) -> None:
+    out: Annotated[Path, _flag("--out", "JSONL file that each record is appended to.")] = Path("runs.jsonl"),
+    plan: Annotated[str | None, _flag("--plan", _PLAN)] = None,
+    differential: Annotated[bool, _flag("--differential", "The same as --plan differential.")] = False,
+    model: Annotated[list[str] | None, _flag("--model", _MODEL)] = None,
+    repetitions: Annotated[int, _flag("--repetitions", "Starts of each kind.")] = 1,
+    page_cache: Annotated[str, _flag("--page-cache", "hot, cold or as_is, before each start.")] = "hot",
+    compile_cache: Annotated[str, _flag("--compile-cache", "warm or fresh.")] = "warm",
+    torch_compile: Annotated[str, _flag("--torch-compile", "on (as the command has it) or off.")] = "on",
+    no_warm_up: Annotated[bool, _flag("--no-warm-up", "The engine was started a moment ago: count the first start.")] = False,
+    drop_caches: Annotated[bool, _flag("--drop-caches", "With --page-cache cold: empty that of the whole host, as root.")] = False,
+    resume: Annotated[bool, _flag("--resume", "Leave out cases whose records, of this host, are in the file already.")] = False,
+    hardware: Annotated[str | None, _flag("--hardware", "Node (preset or JSON file); default: this host.")] = None,
+    dataset: Annotated[str, _flag("--dataset", "Name of this session in the records.")] = "",
+    profile: Annotated[str | None, _flag("--profile", "Profile to expect times by.")] = None,
+    health_path: Annotated[str | None, _flag("--health-path", "Answers 200 when the server is ready; default: the engine's.")] = None,
+    no_request: Annotated[bool, _flag("--no-request", "Send no first request.")] = False,
+    ready_timeout: Annotated[float, _flag("--ready-timeout", "Seconds until a server must be ready.")] = 1800.0,
+    grace: Annotated[float, _flag("--grace", "Seconds from SIGTERM to SIGKILL.")] = 15.0,
+    dry_run: Annotated[bool, _flag("--dry-run", "Say what would be started, and how long it would take.")] = False,
+    as_json: Annotated[bool, _flag("--json", "Records on standard output, one a line.")] = False,
+) -> None:  # fmt: skip
     """Start a real server, measure its phases, time to ready and first token, stop it; records for calibration."""
     from calibration.measure.difference import isolated_phases
     from calibration.measure.launch import launch_of
@@ -159,9 +135,6 @@ def _ends_orderly() -> Iterator[None]:
     finally:
         for number, handler in handled.items():
             signal.signal(number, handler)
-
-
-# --- what is said meanwhile ---
 
 
 def say(text: str) -> None:
@@ -255,9 +228,6 @@ class View:
         elif activity != self._activity or now - self._last >= _SAYS_S:
             self._activity, self._last = activity, now
             say(words)
-
-
-# --- tables ---
 
 
 def print_runs(records: Sequence[RunRecord], isolated: Sequence[IsolatedPhases], out: Path) -> None:

@@ -53,20 +53,17 @@ class Launch(NamedTuple):
         """All variables that the server gets."""
         return dict(os.environ) | dict(self.environment)
 
-    def command(self, port: int, *, model: str | None = None, eager: bool = False, dummy: bool = False) -> list[str]:
-        """The words for one start.
+    def command(self, port: int, *, model: str | None = None) -> list[str]:
+        """The words for one start, where the server listens on ``port``. model: name or folder in the place of the command's own.
 
-        port: where the server will listen. model: name or folder in the place of the command's own. eager: with the engine's flag for eager execution; dummy: with weights
-        that are made up. Raises ConfigError where the command takes no flags, or names no model to be replaced.
+        Raises ConfigError where the command takes no flags, or names no model to be replaced.
         """
-        changes = {**({"enforce_eager": True} if eager else {}), **({"load_format": "dummy"} if dummy else {})}
-        changed = self.changed(**changes)
-        words = list(changed.words) if model is None else changed._with_model(model)
+        words = list(self.words) if model is None else self._with_model(model)
         if _is_open(words):
             return [word.replace(PORT, str(port)) for word in words]
         if (parts := engine_words(words)) is not None:
             flags = find(parts.engine).http.address_flags
-            words = _without(words, [(item.begin, item.end) for flag in flags for item in parts.of(flag)])
+            words = _without(words, (item for flag in flags for item in parts.of(flag)))
         return _with_flags(words, ["--host", LOOPBACK, "--port", str(port)])
 
     def changed(self, **fields: Any) -> Launch:
@@ -90,8 +87,9 @@ class Launch(NamedTuple):
             {name: value for name, value in wanted.items() if value != getattr(defaults, name)},
             None if engine.version is None else parse_version(engine.version),
         )
-        places = [place for item in parts.arguments if (place := _place_of(parts.engine, item, wanted)) is not None]
-        words = _with_flags(_without(self.words, places), written.words)
+        said = [(item, argument_fields(parts.engine, item)) for item in parts.arguments]
+        gone = (item for item, fills in said if fills and fills.keys() <= wanted.keys())
+        words = _with_flags(_without(self.words, gone), written.words)
         found = _launch(words, {**self.environment, **written.variables})
         for name in sorted(wanted.keys() - written.silent):
             if found.engine is None or getattr(found.engine, name) != wanted[name]:
@@ -148,7 +146,7 @@ class Launch(NamedTuple):
             raise ConfigError("--model", model, problem, "name one in the command")
         flag, sign, _ = self.words[first.begin].partition("=")
         named = [model] if not first.flag else [f"{flag}={model}"] if sign else [flag, model]
-        words = _without(self.words, [(item.begin, item.end) for item in others])
+        words = _without(self.words, others)
         return [*words[: first.begin], *named, *words[first.end :]]
 
 
@@ -257,15 +255,8 @@ def _is_open(words: Sequence[str]) -> bool:
     return any(PORT in word for word in words)
 
 
-def _place_of(engine: str, argument: EngineArgument, fields: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Where an argument stands that sets nothing but fields that are to change."""
-    found = argument_fields(engine, argument)
-    return (argument.begin, argument.end) if found and found.keys() <= fields.keys() else None
-
-
-def _without(words: Sequence[str], places: Sequence[tuple[int, int]]) -> list[str]:
-    """The words less those from a place to another."""
-    gone = {index for begin, end in places for index in range(begin, end)}
+def _without(words: Sequence[str], arguments: Iterable[EngineArgument]) -> list[str]:
+    gone = {index for item in arguments for index in range(item.begin, item.end)}
     return [word for index, word in enumerate(words) if index not in gone]
 
 

@@ -286,14 +286,14 @@ def measure_start(
                 raise follower.error(f"{problem}: {remedy}")
             token = FirstToken(None)
             if request:
-                tokens: list[FirstToken] = []
+                tokens = [FirstToken(None, "the request broke off")]
                 ask = threading.Thread(
                     target=lambda: tokens.append(first_token(port, limits.request_s, headers, hide)), daemon=True
                 )
                 ask.start()
                 while ask.is_alive():
                     follower.step()
-                (token,) = tokens
+                token = tokens[-1]
             follower.drain(ready_at)
             ending = _ending(server, follower, token, is_asked=request)
         finally:
