@@ -16,7 +16,7 @@ from startup_model.models import decoders, recurrent
 from startup_model.models.config import ModelConfig
 from startup_model.models.families import family_names, find_family
 from startup_model.models.layers import Attention, LatentAttention, MixtureOfExperts
-from startup_model.models.vision import PROJECTORS, TOWERS, count_vision
+from startup_model.models.vision import PROJECTORS, TOWERS, count_vision, vision_table
 
 REFERENCE = json.loads((Path(__file__).parent / "reference" / "parameter_counts.json").read_text(encoding="utf-8"))
 """Counted on the meta device by `python tests/reference/count_parameters.py`; the file's "origin" has the versions."""
@@ -56,8 +56,11 @@ def test_the_tables_are_covered_by_the_reference() -> None:
     own_code |= {"hunyuan", "longcat_flash", "mistral4", "orion", "qwen"}
     lacking = {name for name in family_names() if not any(find_family(name) is one for one in counted)}
     assert lacking <= own_code | {"generic"}
-    assert {name for name in PROJECTORS if name not in seen} <= {"internvl_chat", "kimi_vl"}
-    assert {projector.tower for projector in PROJECTORS.values()} <= set(TOWERS)
+    towers, projectors = vision_table()["towers"], vision_table()["projectors"]
+    assert {name for name in projectors if name not in seen} <= {"internvl_chat", "kimi_vl"}
+    assert {projector.tower for projector in projectors.values()} <= towers.keys()
+    assert {projector.count for projector in projectors.values()} == PROJECTORS.keys()
+    assert {tower.count for tower in towers.values()} == TOWERS.keys()
 
 
 def _is_section(value: Any) -> bool:

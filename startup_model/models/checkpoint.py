@@ -1,4 +1,4 @@
-"""What a checkpoint folder holds, from its index and its safetensors headers; no tensor is ever read.
+"""What a checkpoint holds, in a folder or on a hub, from its index and its safetensors headers; no tensor is ever read.
 
 A safetensors file begins with eight little-endian bytes, the length of a JSON header with dtype, shape and data_offsets
 of every tensor (format description of the safetensors library). Reading is bounded to that header.
@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
-from startup_model.errors import InputFileError, shown
+from startup_model.errors import ConfigError, InputFileError, shown
 from startup_model.files import is_file, open_regular, parse_json_object, read_json_object
 
-__all__ = ["CheckpointFiles", "measure_checkpoint", "measure_tokenizer", "tensor_bytes"]
-
 INDEX_NAME = "model.safetensors.index.json"
-_LARGEST_INDEX = 64 * 2**20  # the largest published ones are below 20 MB
-_LARGEST_HEADER = 32 * 2**20  # the format allows 100 MB; headers of published shards are below 2 MB
-_MOST_HEADER_BYTES = 128 * 2**20
-_MOST_SHARDS = 10_000
+MAX_CONFIG = 16 * 2**20
+_MAX_INDEX = 64 * 2**20  # the largest published ones are below 20 MB
+_MAX_HEADER = 32 * 2**20  # the format allows 100 MB; headers of published shards are below 2 MB
+_MAX_ALL_HEADERS = 128 * 2**20
+_MAX_SHARDS = 10_000
 _POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]{1,40} [^\n]{1,200}\n){0,8}?size ([0-9]{1,16})\n"
 )
+_TOKENIZERS = (
+    ["tokenizer.json"],
+    ["vocab.json", "merges.txt"],
+    ["tokenizer.model"],
+    ["tiktoken.model"],
+    ["tekken.json"],
+)
+_OLD_WEIGHTS = (".bin", ".pt", ".pth")
 
 
 class CheckpointFiles(NamedTuple):
@@ -41,33 +49,17 @@ def measure_checkpoint(folder: Path) -> CheckpointFiles | None:
     Headers win over the index's own total, which may be absent or stale; an index whose shards are all elsewhere still
     gives its total. Raises InputFileError for a damaged header or index, or a checkpoint of which shards are missing.
     """
-    index_path = folder / INDEX_NAME
-    if is_file(index_path):
-        index = read_json_object(index_path, _LARGEST_INDEX, "a safetensors index")
-        names = _shard_names(index, index_path)
-        present = [name for name in names if is_file(folder / name) and _pointer_size(folder / name) is None]
-        if len(present) == len(names):
-            return _measured([folder / name for name in names])
-        if present:
-            missing = sorted(set(names) - set(present))
-            raise InputFileError(
-                f"{index_path}: names {len(missing)} shard(s) that are not in the folder, first {shown(missing[0])}; "
-                "finish the download"
-            )
-        metadata = index.get("metadata")
-        total = metadata.get("total_size") if isinstance(metadata, dict) else None
-        if isinstance(total, int | float) and not isinstance(total, bool) and 1 <= total < 2**53:
-            return CheckpointFiles(int(total), len(names), "index metadata")
-        return None
+    if is_file(folder / INDEX_NAME):
+        return _indexed(folder, folder / INDEX_NAME)
     try:
         shards = sorted(path for path in folder.glob("*.safetensors") if is_file(path))
     except OSError as error:
         raise InputFileError(f"{folder}: {error.strerror or error}; give a folder that can be read") from None
     # Mistral ships the same weights a second time in one consolidated file, which engines do not read.
     shards = [path for path in shards if not path.name.startswith("consolidated")] or shards
-    if len(shards) > _MOST_SHARDS:
+    if len(shards) > _MAX_SHARDS:
         raise InputFileError(
-            f"{folder}: {len(shards)} safetensors files, more than {_MOST_SHARDS}; give the folder of one model"
+            f"{folder}: {len(shards)} safetensors files, more than {_MAX_SHARDS}; give the folder of one model"
         )
     pointers = [size for size in map(_pointer_size, shards) if size is not None]
     if shards and len(pointers) == len(shards):
@@ -75,24 +67,55 @@ def measure_checkpoint(folder: Path) -> CheckpointFiles | None:
     return _measured(shards) if shards else _measured_gguf(folder)
 
 
+def _indexed(folder: Path, path: Path) -> CheckpointFiles | None:
+    index = read_json_object(path, _MAX_INDEX, "a safetensors index")
+    names = _shard_names(index, path)
+    present = [name for name in names if is_file(folder / name) and _pointer_size(folder / name) is None]
+    if len(present) == len(names):
+        return _measured(folder / name for name in names)
+    if present:
+        absent = sorted(set(names) - set(present))
+        raise InputFileError(
+            f"{path}: names {len(absent)} shard(s) that are not in the folder, first {shown(absent[0])}; finish the download"
+        )
+    metadata = index.get("metadata")
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if isinstance(total, int | float) and not isinstance(total, bool) and 1 <= total < 2**53:
+        return CheckpointFiles(int(total), len(names), "index metadata")
+    return None
+
+
+def _shard_names(index: dict[str, object], path: Path) -> list[str]:
+    """Names of the shards in an index, checked to be plain file names of its own folder."""
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InputFileError(f"{path}: has no weight_map; give the index that came with the checkpoint")
+    for tensor, name in weight_map.items():
+        if not isinstance(name, str):
+            raise InputFileError(
+                f"{path}: the shard of {shown(tensor)} is {shown(name)}, not a name; the index is damaged"
+            )
+        if name != Path(name).name or name in ("", ".", ".."):
+            raise InputFileError(
+                f"{path}: names the shard {shown(name)} outside its folder; the index is damaged or hostile"
+            )
+    names = sorted(set(weight_map.values()))
+    if len(names) > _MAX_SHARDS:
+        raise InputFileError(f"{path}: names {len(names)} shards, more than {_MAX_SHARDS}; the index is damaged")
+    return names
+
+
 def _measured_gguf(folder: Path) -> CheckpointFiles | None:
     """The one GGUF file of a folder, or its parts (``...-00001-of-00003.gguf``); None where there are several to choose from."""
-    paths = sorted(path for path in folder.glob("*.gguf") if is_file(path))[: _MOST_SHARDS + 1]
-    models = {re.sub(r"-[0-9]{5}-of-[0-9]{5}$", "", path.stem) for path in paths}
-    if len(models) != 1:
+    paths = sorted(path for path in folder.glob("*.gguf") if is_file(path))[: _MAX_SHARDS + 1]
+    if len({re.sub(r"-[0-9]{5}-of-[0-9]{5}$", "", path.stem) for path in paths}) != 1:
         return None
     return CheckpointFiles(sum(path.stat().st_size for path in paths), len(paths), "GGUF file size")
 
 
 def measure_tokenizer(folder: Path) -> int | None:
     """Bytes of the tokenizer's vocabulary in ``folder``: tokenizer.json, else the files that older tokenizers have."""
-    for names in (
-        ("tokenizer.json",),
-        ("vocab.json", "merges.txt"),
-        ("tokenizer.model",),
-        ("tiktoken.model",),
-        ("tekken.json",),
-    ):
+    for names in _TOKENIZERS:
         try:
             present = [folder / name for name in names if is_file(folder / name)]
             sizes = [_pointer_size(path) or path.stat().st_size for path in present]
@@ -101,53 +124,6 @@ def measure_tokenizer(folder: Path) -> int | None:
         if sizes:
             return sum(sizes)
     return None
-
-
-def tensor_bytes(path: Path) -> int:
-    """Bytes of all tensors of one safetensors file, from its header.
-
-    Raises InputFileError for a header that is longer than the file or the format allows, is no JSON object, or whose
-    tensors overlap, leave gaps, or do not end where the file ends.
-    """
-    return _tensor_and_header_bytes(path)[0]
-
-
-def _tensor_and_header_bytes(path: Path) -> tuple[int, int]:
-    with open_regular(path, "a safetensors file") as file:
-        size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or not 2 <= length <= min(_LARGEST_HEADER, size - 8):
-            raise InputFileError(
-                f"{path}: header length {length} does not fit a file of {size} bytes; the file is damaged or cut"
-            )
-        content = file.read(length)
-    header = parse_json_object(content, str(path), "a safetensors header")
-    data = size - 8 - length
-    spans = []
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        span = entry.get("data_offsets") if isinstance(entry, dict) else None
-        if (
-            not isinstance(span, list)
-            or len(span) != 2
-            or not all(isinstance(end, int) and not isinstance(end, bool) for end in span)
-            or not 0 <= span[0] <= span[1] <= data
-        ):
-            raise InputFileError(
-                f"{path}: tensor {shown(name)} has data_offsets that do not lie in the file; the file is damaged or cut"
-            )
-        spans.append((span[0], span[1]))
-    position = 0
-    for start, end in sorted(spans):
-        if start != position:
-            raise InputFileError(f"{path}: tensors overlap or leave a gap at byte {position}; the file is damaged")
-        position = end
-    if position != data:
-        raise InputFileError(
-            f"{path}: {data} bytes of data, but the tensors end at byte {position}; the file is damaged"
-        )
-    return position, length
 
 
 def _pointer_size(path: Path) -> int | None:
@@ -165,31 +141,100 @@ def _measured(shards: Iterable[Path]) -> CheckpointFiles:
     for path in shards:
         size, header = _tensor_and_header_bytes(path)
         tensors, headers, files = tensors + size, headers + header, files + 1
-        if headers > _MOST_HEADER_BYTES:
+        if headers > _MAX_ALL_HEADERS:
             raise InputFileError(
-                f"{path}: the headers up to this file take {headers} bytes, more than {_MOST_HEADER_BYTES}; "
-                "this is no checkpoint"
+                f"{path}: the headers up to this file take {headers} bytes, more than {_MAX_ALL_HEADERS}; this is not a checkpoint"
             )
     return CheckpointFiles(tensors, files, "safetensors headers")
 
 
-def _shard_names(index: dict[str, object], path: Path) -> list[str]:
-    """Names of the shards in an index, checked to be plain file names of its own folder."""
-    weight_map = index.get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise InputFileError(f"{path}: has no weight_map; give the index that came with the checkpoint")
-    names = set()
-    for tensor, name in weight_map.items():
-        if not isinstance(name, str):
+def tensor_bytes(path: Path) -> int:
+    """Bytes of all tensors of one safetensors file, from its header.
+
+    Raises InputFileError for a header that is longer than the file or the format allows, is no JSON object, or whose
+    tensors overlap, leave gaps, or do not end where the file ends.
+    """
+    return _tensor_and_header_bytes(path)[0]
+
+
+def _tensor_and_header_bytes(path: Path) -> tuple[int, int]:
+    with open_regular(path, "a safetensors file") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or not 2 <= length <= min(_MAX_HEADER, size - 8):
             raise InputFileError(
-                f"{path}: the shard of {shown(tensor)} is {shown(name)}, not a name; the index is damaged"
+                f"{path}: header length {length} does not fit a file of {size} bytes; the file is damaged or truncated"
             )
-        names.add(name)
-    if len(names) > _MOST_SHARDS:
-        raise InputFileError(f"{path}: names {len(names)} shards, more than {_MOST_SHARDS}; the index is damaged")
-    for name in names:
-        if name != Path(name).name or name in ("", ".", ".."):
-            raise InputFileError(
-                f"{path}: names the shard {shown(name)} outside its folder; the index is damaged or hostile"
-            )
-    return sorted(names)
+        content = file.read(length)
+    header = parse_json_object(content, str(path), "a safetensors header")
+    data, position = size - 8 - length, 0
+    spans = [_span(entry, name, data, path) for name, entry in header.items() if name != "__metadata__"]
+    for start, end in sorted(spans):
+        if start != position:
+            raise InputFileError(f"{path}: tensors overlap or leave a gap at byte {position}; the file is damaged")
+        position = end
+    if position != data:
+        raise InputFileError(
+            f"{path}: {data} bytes of data, but the tensors end at byte {position}; the file is damaged"
+        )
+    return position, length
+
+
+def _span(entry: object, name: str, data: int, path: Path) -> tuple[int, int]:
+    span = entry.get("data_offsets") if isinstance(entry, dict) else None
+    if (
+        isinstance(span, list)
+        and len(span) == 2
+        and all(type(end) is int for end in span)
+        and 0 <= span[0] <= span[1] <= data
+    ):
+        return span[0], span[1]
+    raise InputFileError(
+        f"{path}: tensor {shown(name)} has data_offsets that do not lie in the file; the file is damaged or truncated"
+    )
+
+
+class HubModel(NamedTuple):
+    """What a hub says about a model."""
+
+    config: Mapping[str, Any]
+    checkpoint_bytes: int | None
+    checkpoint_files: int | None
+    tokenizer_bytes: int | None
+
+
+def read_hub(repository: str, revision: str | None = None, endpoint: str | None = None) -> HubModel:
+    """Config, bytes of the tensors (safetensors headers by range requests, else sizes of the files) and size of the tokenizer.
+
+    ``endpoint``: address of the hub; None: that of huggingface_hub, which also finds the token. Raises ConfigError when the extra is not installed,
+    InputFileError when the hub, the model or its config.json cannot be read.
+    """
+    try:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
+    except ModuleNotFoundError:
+        problem = "reading from a hub needs huggingface_hub"
+        raise ConfigError("model", f"hub:{repository}", problem, "pip install 'startup-model[hub]'") from None
+    api = HfApi(endpoint=endpoint)
+    try:
+        info = api.model_info(repository, revision=revision, files_metadata=True, timeout=30)
+        sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+        with TemporaryDirectory(prefix="startup-model-") as folder:
+            path = api.hf_hub_download(repository, "config.json", revision=info.sha, local_dir=folder)
+            config = read_json_object(Path(path), MAX_CONFIG, "a model's config.json")
+        try:
+            metadata = api.get_safetensors_metadata(repository, revision=info.sha, timeout=30)
+        except (NotASafetensorsRepoError, SafetensorsParsingError):
+            weights = [size for name, size in sizes.items() if name.endswith(_OLD_WEIGHTS) and size]
+        else:
+            shards = metadata.files_metadata.values()
+            weights = [sum(t.data_offsets[1] - t.data_offsets[0] for t in shard.tensors.values()) for shard in shards]
+    except InputFileError:
+        raise
+    except Exception as error:  # the HTTP client, and so the type of a refused connection, changes with huggingface_hub
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputFileError(
+            f"hub:{repository}: cannot be read ({reason}); check the id, the network and the token"
+        ) from None
+    tokenizer = sizes.get("tokenizer.json") or sizes.get("tokenizer.model")
+    return HubModel(config, sum(weights) or None, len(weights) or None, tokenizer or None)

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from startup_model.errors import ConfigError, InputFileError, StartupModelError, UnknownNameError
+from startup_model.errors import ConfigError, InputFileError, StartupModelError, UnknownNameError, too_many
 from startup_model.files import read_json_object
 from startup_model.frozen import FrozenModel
-from startup_model.models.checkpoint import measure_checkpoint, measure_tokenizer
+from startup_model.models.checkpoint import MAX_CONFIG, measure_checkpoint, measure_tokenizer, read_hub
 from startup_model.models.families import GENERIC, build_layers, find_family
 from startup_model.models.fields import Fields
 from startup_model.models.layers import (
@@ -28,26 +28,16 @@ from startup_model.models.layers import (
     MixtureOfExperts,
     split,
 )
-from startup_model.models.parts import Family, Skeleton
+from startup_model.models.parts import Family
 from startup_model.models.quantization import Quantization, read_quantization
 from startup_model.models.vision import count_vision
 
-__all__ = ["DTYPES", "ModelConfig", "Quantization", "catalogue_names"]
-
-_LARGEST_CONFIG = 16 * 2**20
-_MOST_LAYERS = 10_000
+_MAX_LAYERS = 10_000
+_MAX_PARAMETERS = 10**15
 
 DTYPES: Mapping[str, float] = {
-    "float64": 8,
-    "float32": 4,
-    "float": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "half": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "int8": 1,
-}
+    "float64": 8, "float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1,
+}  # fmt: skip
 """Bytes of one number, by the name of its type in PyTorch."""
 
 
@@ -92,29 +82,22 @@ class ModelConfig(FrozenModel):
         """Turn flat numbers (``num_hidden_layers`` ...) into layers; leave data that has layers as it is."""
         if not isinstance(data, Mapping) or "layers" in data:
             return data
-        flat = [name for name in data if name not in cls.model_fields]
-        known = _flat_names()
-        for name in flat:
-            if name not in known:
-                raise UnknownNameError(name, str(data[name]), []) if not known else _unknown_flat(name, data[name])
-        skeleton, _ = _build(
-            Fields({name: value for name, value in data.items() if name in known}), find_family(GENERIC)
-        )
+        for name in data:
+            if name not in cls.model_fields and name not in _FLAT_NAMES:
+                known = UnknownNameError("field", str(name), {*_FLAT_NAMES, *cls.model_fields})
+                raise ConfigError(str(name), data[name], "unknown field of ModelConfig", known.remedy)
+        flat = {name: value for name, value in data.items() if name in _FLAT_NAMES}
         kept = {name: value for name, value in data.items() if name in cls.model_fields}
-        return kept | _skeleton_fields(skeleton)
+        return kept | _layers(Fields(flat, _generic().defaults), _generic())
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
         if self.dtype not in DTYPES:
             raise UnknownNameError("dtype", self.dtype, DTYPES)
-        if self.num_hidden_layers > _MOST_LAYERS:
-            raise ConfigError(
-                "num_hidden_layers", self.num_hidden_layers, f"more than {_MOST_LAYERS}", "check the config.json"
-            )
-        if self.parameters > 10**15:
-            raise ConfigError(
-                "parameters", self.parameters, "more than 10^15 parameters", "check the sizes in the config.json"
-            )
+        if self.num_hidden_layers > _MAX_LAYERS:
+            raise too_many("num_hidden_layers", self.num_hidden_layers, _MAX_LAYERS, "check the config.json")
+        if self.parameters > _MAX_PARAMETERS:
+            raise too_many("parameters", self.parameters, _MAX_PARAMETERS, "check the sizes in the config.json")
         return self
 
     # --- builders ---
@@ -132,16 +115,13 @@ class ModelConfig(FrozenModel):
             return cls._from_mapping(source, name or str(source.get("_name_or_path") or "model"), {})
         path = Path(source)
         folder = path if path.is_dir() else path.parent
-        config = read_json_object(
-            path / "config.json" if path.is_dir() else path, _LARGEST_CONFIG, "a model's config.json"
-        )
-        found: dict[str, Any] = {}
-        checkpoint = measure_checkpoint(folder)
-        if checkpoint is not None:
-            found |= {"checkpoint_bytes": checkpoint.tensor_bytes, "checkpoint_files": checkpoint.files}
-        tokenizer_bytes = measure_tokenizer(folder)
-        if tokenizer_bytes is not None:
-            found["tokenizer_bytes"] = tokenizer_bytes
+        config = read_json_object(path / "config.json" if path.is_dir() else path, MAX_CONFIG, "a model's config.json")
+        checkpoint = measure_checkpoint(folder) or (None, None)
+        found = {
+            "checkpoint_bytes": checkpoint[0],
+            "checkpoint_files": checkpoint[1],
+            "tokenizer_bytes": measure_tokenizer(folder),
+        }
         return cls._from_mapping(config, name or folder.resolve().name, found)
 
     @classmethod
@@ -150,11 +130,8 @@ class ModelConfig(FrozenModel):
 
         Raises ConfigError when the extra is missing, InputFileError when the model cannot be read.
         """
-        from startup_model.models.hub import read_hub
-
-        found = read_hub(repository, revision, endpoint)
-        facts = {name: value for name, value in found._asdict().items() if name != "config" and value is not None}
-        return cls._from_mapping(found.config, repository, facts)
+        found = read_hub(repository, revision, endpoint)._asdict()
+        return cls._from_mapping(found.pop("config"), repository, found)
 
     @classmethod
     def from_catalogue(cls, name: str) -> Self:
@@ -167,38 +144,43 @@ class ModelConfig(FrozenModel):
 
     @classmethod
     def _from_mapping(cls, config: Mapping[str, Any], name: str, found: Mapping[str, Any]) -> Self:
-        language, assumptions = _language_section(config)
-        model_type = Fields(language.raw).text("model_type")
-        architectures = config.get("architectures")
+        language = _language_section(config)
+        model_type, architectures = Fields(language.raw).text("model_type"), config.get("architectures")
         architecture = str(architectures[0])[:200] if isinstance(architectures, list) and architectures else model_type
-        family = find_family(model_type)
+        family, assumptions = find_family(model_type), []
         if family is None:
-            family = find_family(GENERIC)
             label = architecture or model_type or "no architecture named"
             assumptions.append(
                 f"architecture {label!r} is not in the table of families: read as a Llama-like decoder; check "
                 "parameters against the published total, or give explicit numbers"
             )
-        skeleton, fields = _build(Fields(language.raw, family.defaults, language.path), family)
-        dtype, dtype_assumption = _dtype(Fields(config), fields)
-        assumptions += dtype_assumption
-        vision, vision_assumption = _vision_parameters(config, fields.integer("hidden_size"))
-        assumptions += vision_assumption
-        data = _skeleton_fields(skeleton)
-        if vision:
-            data["extra_parameters"] = data["extra_parameters"] | {"vision": vision}
-        raw_quantization = config.get("quantization_config") or language.raw.get("quantization_config")
+        family = family or _generic()
+        fields = Fields(language.raw, family.defaults, language.path)
+        data = _layers(fields, family)
+        dtype = Fields(config).text("torch_dtype") or fields.text("torch_dtype")
+        if not dtype:
+            assumptions.append("the config names no dtype: bfloat16 assumed")
+        vision = count_vision(config, fields.integer("hidden_size"))
+        if vision.parameters:
+            data["extra_parameters"]["vision"] = vision.parameters
+        if not vision.exact:
+            billions = (
+                f"the vision tower is estimated at {vision.parameters / 1e9:.2f} billion parameters from vision_config"
+            )
+            nothing = "the vision tower is not counted: vision_config names neither its layers nor its width"
+            assumptions.append(billions if vision.parameters else nothing)
+        quantization = config.get("quantization_config") or language.raw.get("quantization_config")
         return cls(
             name=name[:200],
             architecture=architecture or "generic decoder",
             hidden_size=fields.integer("hidden_size"),
             vocab_size=fields.integer("vocab_size"),
             max_position_embeddings=fields.integer("max_position_embeddings", 2048),
-            dtype=dtype,
-            quantization=read_quantization(raw_quantization) if raw_quantization else None,
+            dtype=dtype.removeprefix("torch.") or "bfloat16",
+            quantization=read_quantization(quantization) if quantization else None,
             assumptions=tuple(assumptions),
             **data,
-            **found,
+            **{fact: value for fact, value in found.items() if value is not None},
         )
 
     # --- derived facts ---
@@ -311,74 +293,48 @@ class ModelConfig(FrozenModel):
 
 # --- reading ------------------------------------------------------------------------------------------------------------
 
-
-def _flat_names() -> set[str]:
-    """Names of explicit numbers that a generic decoder understands."""
-    names = {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
-             "vocab_size", "max_position_embeddings", "tie_word_embeddings", "attention_bias", "mlp_bias", "num_experts",
-             "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "shared_expert_intermediate_size",
-             "first_k_dense_replace", "moe_layer_freq", "sliding_window"}  # fmt: skip
-    return names | {"num_local_experts", "n_routed_experts"}
-
-
-def _unknown_flat(name: str, value: object) -> ConfigError:
-    known = _flat_names() | set(ModelConfig.model_fields)
-    error = UnknownNameError("field", name, known)
-    return ConfigError(name, value, "unknown field of ModelConfig", error.remedy)
+_FLAT_NAMES = frozenset(  # explicit numbers that a generic decoder understands
+    [
+        "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings",
+        "tie_word_embeddings", "attention_bias", "mlp_bias", "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
+        "n_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace", "moe_layer_freq", "sliding_window",
+    ]
+)  # fmt: skip
 
 
-def _build(fields: Fields, family: Family) -> tuple[Skeleton, Fields]:
+def _generic() -> Family:
+    family = find_family(GENERIC)
+    assert family is not None  # noqa: S101  it is in the table
+    return family
+
+
+def _layers(fields: Fields, family: Family) -> dict[str, Any]:
+    """The fields of ModelConfig that the layers say."""
     fields.integer("num_hidden_layers")
     fields.integer("vocab_size")
-    return build_layers(fields, family), fields
+    layers, extra, tied, width = build_layers(fields, family)
+    return {"layers": layers, "tie_word_embeddings": tied, "extra_parameters": extra, "embedding_width": width}
 
 
-def _skeleton_fields(skeleton: Skeleton) -> dict[str, Any]:
-    return {
-        "layers": skeleton.layers,
-        "tie_word_embeddings": skeleton.tied,
-        "extra_parameters": dict(skeleton.extra),
-        "embedding_width": skeleton.embedding_width,
-    }
-
-
-def _language_section(config: Mapping[str, Any]) -> tuple[Fields, list[str]]:
+def _language_section(config: Mapping[str, Any]) -> Fields:
     """The section that describes the language model: the top level, or a nested one of a multimodal config."""
     top = Fields(config)
     for name in ("text_config", "llm_config", "language_config", "thinker_config"):
         section = top.section(name)
-        if section is None:
-            continue
-        if "num_hidden_layers" in config and "num_hidden_layers" not in section.raw:
+        if section is None or ("num_hidden_layers" in config and "num_hidden_layers" not in section.raw):
             continue
         if name == "thinker_config":
             return _language_section(section.raw)
         # A multimodal config may keep some facts of the language model outside its section.
         inherited = {key: config[key] for key in ("tie_word_embeddings", "torch_dtype", "dtype") if key in config}
-        return Fields(inherited | dict(section.raw), path=section.path), []
-    return top, []
-
-
-def _dtype(top: Fields, language: Fields) -> tuple[str, list[str]]:
-    name = top.text("torch_dtype") or language.text("torch_dtype")
-    if not name:
-        return "bfloat16", ["the config names no dtype: bfloat16 assumed"]
-    return name.removeprefix("torch."), []
-
-
-def _vision_parameters(config: Mapping[str, Any], language_hidden_size: int) -> tuple[int, list[str]]:
-    """Parameters of a vision tower and its projector, 0 when there is none, and what had to be assumed about them."""
-    vision = count_vision(config, language_hidden_size)
-    if vision.exact:
-        return vision.parameters, []
-    if not vision.parameters:
-        return 0, ["the vision tower is not counted: vision_config names neither its layers nor its width"]
-    return vision.parameters, [
-        f"the vision tower is estimated at {vision.parameters / 1e9:.2f} billion parameters from vision_config"
-    ]
+        return Fields(inherited | dict(section.raw), path=section.path)
+    return top
 
 
 # --- catalogue ----------------------------------------------------------------------------------------------------------
+
+
+_TUNINGS = ("-instruct", "-chat", "-it", "-base", "-pt", "-hf")  # how a model was tuned or packed, not how it is built
 
 
 @lru_cache(maxsize=1)
@@ -403,12 +359,7 @@ def _catalogue() -> dict[str, tuple[str, Mapping[str, Any]]]:
 
 def catalogue_names() -> tuple[str, ...]:
     """Ids of all models in the catalogue."""
-    entries = _read_catalogue()
-    return tuple(entries)
-
-
-_TUNINGS = ("-instruct", "-chat", "-it", "-base", "-pt", "-hf")
-"""Endings of ids that say how a model was tuned or packed, not how it is built."""
+    return tuple(_read_catalogue())
 
 
 def _same_model(full: str, wanted: str) -> bool:
@@ -426,23 +377,16 @@ def _untuned(name: str) -> str:
 
 @lru_cache(maxsize=512)
 def _from_catalogue(name: str) -> ModelConfig:
-    table = _catalogue()
-    key = name.strip().lower()
+    table, key = _catalogue(), name.strip().lower()
     known = key in table
     if not known:
         key = next((full for full in table if _same_model(full, key)), key)
     if key not in table:
-        raise UnknownNameError(
-            "model",
-            name,
-            catalogue_names(),
-            "Otherwise give its folder or config.json (no such file here), explicit numbers (num_hidden_layers, hidden_size, ...) or hub:ORG/NAME.",
-            aliases=[identity for identity, _ in table.values()],
-        )
+        remedy = "Otherwise give its folder or config.json (no such file here), explicit numbers (num_hidden_layers, hidden_size, ...) or hub:ORG/NAME."
+        aliases = [identity for identity, _ in table.values()]
+        raise UnknownNameError("model", name, catalogue_names(), remedy, aliases=aliases)
     identity, entry = table[key]
-    found = {
-        name: entry[name] for name in ("tokenizer_bytes", "checkpoint_bytes", "checkpoint_files") if entry.get(name)
-    }
+    found = {fact: entry.get(fact) or None for fact in ("tokenizer_bytes", "checkpoint_bytes", "checkpoint_files")}
     try:
         return ModelConfig._from_mapping(entry["config"], identity if known else name.strip(), found)
     except StartupModelError as error:  # pragma: no cover - the catalogue is tested entry by entry

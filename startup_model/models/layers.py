@@ -18,40 +18,6 @@ from pydantic import Field
 
 from startup_model.frozen import FrozenModel
 
-__all__ = [
-    "Attention",
-    "Count",
-    "DenseFeedForward",
-    "FeedForward",
-    "GatedDeltaNet",
-    "GatedLinearRecurrence",
-    "KimiDeltaAttention",
-    "LatentAttention",
-    "LayerGroup",
-    "LightningAttention",
-    "Mamba",
-    "Mamba2",
-    "Mixer",
-    "MixtureOfExperts",
-    "ParameterKind",
-    "ReceptanceFeedForward",
-    "ReceptanceTimeMix",
-    "ShortConvolution",
-    "split",
-]
-
-ParameterKind = Literal[
-    "embedding",
-    "attention",
-    "state_space",
-    "mlp",
-    "experts",
-    "shared_experts",
-    "router",
-    "norms",
-    "head",
-    "vision",
-]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 _CountOrZero = Annotated[int, Field(ge=0, le=10**9)]
 
@@ -61,7 +27,19 @@ def split(size: int, ranks: int) -> int:
     return -(-size // ranks)
 
 
-class Attention(FrozenModel):
+class _Mixer(FrozenModel):
+    """A mixer; its docstring says how many parameters it has."""
+
+    def token_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank caches for a token."""
+        return 0
+
+    def state_numbers(self, tp: int = 1) -> int:
+        """Numbers that one rank keeps for a request."""
+        return 0
+
+
+class Attention(_Mixer):
     """Multi-head, grouped-query or multi-query attention.
 
     parameters = h x n x d x (1 + gate) + h x n_kv x (d + d_v) + n x d_v x h (+ biases, + norms of q and k, + sinks),
@@ -111,10 +89,6 @@ class Attention(FrozenModel):
             return 0
         return split(self.num_kv_heads, tp) * (self.head_dim + self.value_dim)
 
-    def state_numbers(self, tp: int = 1) -> int:
-        """Attention keeps no state."""
-        return 0
-
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         heads, kv_heads = split(self.num_heads, tp), split(self.num_kv_heads, tp)
         q_width = heads * self.head_dim * (2 if self.output_gate else 1)
@@ -129,7 +103,7 @@ class Attention(FrozenModel):
         )
 
 
-class LatentAttention(FrozenModel):
+class LatentAttention(_Mixer):
     """Multi-head latent attention (DeepSeek): keys and values are kept as one compressed vector a token.
 
     parameters = [h x r_q + r_q + r_q x n x (nope + rope)  or  h x n x (nope + rope)] + h x (r_kv + rope) + r_kv
@@ -165,10 +139,6 @@ class LatentAttention(FrozenModel):
         """Numbers that every rank caches for a token: r_kv + rope, and the indexer's key."""
         return self.kv_lora_rank + self.qk_rope_head_dim + self.index_head_dim
 
-    def state_numbers(self, tp: int = 1) -> int:
-        """Attention keeps no state."""
-        return 0
-
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         heads = split(self.num_heads, tp)
         query = (
@@ -189,7 +159,7 @@ class LatentAttention(FrozenModel):
         )
 
 
-class Mamba(FrozenModel):
+class Mamba(_Mixer):
     """A Mamba-1 selective state space.
 
     parameters = h x 2i + i x k (+ i) + i x (r + 2s) + r x i + i + i x s + i + i x h (+ biases), i = inner size, k =
@@ -207,12 +177,8 @@ class Mamba(FrozenModel):
     inner_norms: bool = False
     window: None = None
 
-    def token_numbers(self, tp: int = 1) -> int:
-        """Nothing is cached for a token."""
-        return 0
-
     def state_numbers(self, tp: int = 1) -> int:
-        """Numbers that one rank keeps for a request: i x (k - 1) + i x s."""
+        """i x (k - 1) + i x s."""
         return split(self.inner_size, tp) * (self.conv_kernel - 1 + self.state_size)
 
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
@@ -226,7 +192,7 @@ class Mamba(FrozenModel):
         return Counter(state_space=projections + convolution + selection + state, norms=norms)
 
 
-class Mamba2(FrozenModel):
+class Mamba2(_Mixer):
     """A Mamba-2 state space.
 
     parameters = h x (2i + 2gs + n) + (i + 2gs) x (k + 1) + 3n + i + i x h (+ biases), i = inner size = n x head size, g
@@ -244,22 +210,8 @@ class Mamba2(FrozenModel):
     norm: bool = True
     window: None = None
 
-    @property
-    def inner_size(self) -> int:
-        """Width of the expanded stream: heads x head size."""
-        return self.num_heads * self.head_dim
-
-    @property
-    def conv_size(self) -> int:
-        """Channels of the convolution: inner size + B and C of every group."""
-        return self.inner_size + 2 * self.num_groups * self.state_size
-
-    def token_numbers(self, tp: int = 1) -> int:
-        """Nothing is cached for a token."""
-        return 0
-
     def state_numbers(self, tp: int = 1) -> int:
-        """Numbers that one rank keeps for a request: (i + 2gs) x (k - 1) + i x s."""
+        """(i + 2gs) x (k - 1) + i x s."""
         heads = split(self.num_heads, tp)
         channels = heads * self.head_dim + 2 * split(self.num_groups, tp) * self.state_size
         return channels * (self.conv_kernel - 1) + heads * self.head_dim * self.state_size
@@ -274,7 +226,7 @@ class Mamba2(FrozenModel):
         return Counter(state_space=projection + state, norms=inner * self.norm)
 
 
-class GatedDeltaNet(FrozenModel):
+class GatedDeltaNet(_Mixer):
     """Linear attention by the gated delta rule (Qwen3-Next).
 
     parameters = h x (2 n_k d_k + 2 n_v d_v) + h x 2 n_v + (2 n_k d_k + n_v d_v) x kernel + 2 n_v + d_v + n_v d_v x h.
@@ -288,19 +240,11 @@ class GatedDeltaNet(FrozenModel):
     conv_kernel: Count
     window: None = None
 
-    @property
-    def conv_size(self) -> int:
-        """Channels of the convolution: queries, keys and values."""
-        return 2 * self.num_key_heads * self.key_head_dim + self.num_value_heads * self.value_head_dim
-
-    def token_numbers(self, tp: int = 1) -> int:
-        """Nothing is cached for a token."""
-        return 0
-
     def state_numbers(self, tp: int = 1) -> int:
-        """Numbers that one rank keeps for a request: channels x (k - 1) + n_v x d_k x d_v."""
+        """channels x (k - 1) + n_v x d_k x d_v."""
         state = split(self.num_value_heads, tp) * self.key_head_dim * self.value_head_dim
-        return split(self.conv_size, tp) * (self.conv_kernel - 1) + state
+        channels = 2 * self.num_key_heads * self.key_head_dim + self.num_value_heads * self.value_head_dim
+        return split(channels, tp) * (self.conv_kernel - 1) + state
 
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         keys = split(self.num_key_heads, tp) * self.key_head_dim
@@ -311,7 +255,7 @@ class GatedDeltaNet(FrozenModel):
         return Counter(state_space=projections + convolution + 2 * value_heads, norms=self.value_head_dim)
 
 
-class KimiDeltaAttention(FrozenModel):
+class KimiDeltaAttention(_Mixer):
     """Linear attention by the delta rule with a forget gate for each channel (Kimi Linear).
 
     parameters = 3 x h x n d + 3 n d x kernel + n d + n + 2 x (h x d + d x n d) + h x n + d + n d x h, n = heads, d =
@@ -324,17 +268,8 @@ class KimiDeltaAttention(FrozenModel):
     conv_kernel: Count
     window: None = None
 
-    @property
-    def conv_size(self) -> int:
-        """Channels of the convolution: queries, keys and values."""
-        return 3 * self.num_heads * self.head_dim
-
-    def token_numbers(self, tp: int = 1) -> int:
-        """Nothing is cached for a token."""
-        return 0
-
     def state_numbers(self, tp: int = 1) -> int:
-        """Numbers that one rank keeps for a request: 3 n d x (k - 1) + n x d x d."""
+        """3 n d x (k - 1) + n x d x d."""
         heads = split(self.num_heads, tp)
         return 3 * heads * self.head_dim * (self.conv_kernel - 1) + heads * self.head_dim**2
 
@@ -346,7 +281,7 @@ class KimiDeltaAttention(FrozenModel):
         return Counter(state_space=projections + gates, norms=self.head_dim)
 
 
-class LightningAttention(FrozenModel):
+class LightningAttention(_Mixer):
     """Linear attention with a fixed decay for each head and an output gate (MiniMax-01).
 
     parameters = 3 x h x n d + h x n d + n d x h + n d (norm), n = heads, d = head size; its state is n x d x d numbers.
@@ -357,12 +292,8 @@ class LightningAttention(FrozenModel):
     head_dim: Count
     window: None = None
 
-    def token_numbers(self, tp: int = 1) -> int:
-        """Nothing is cached for a token."""
-        return 0
-
     def state_numbers(self, tp: int = 1) -> int:
-        """Numbers that one rank keeps for a request: n x d x d."""
+        """n x d x d."""
         return split(self.num_heads, tp) * self.head_dim**2
 
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
@@ -370,7 +301,7 @@ class LightningAttention(FrozenModel):
         return Counter(state_space=5 * hidden_size * inner, norms=inner)
 
 
-class ShortConvolution(FrozenModel):
+class ShortConvolution(_Mixer):
     """A gated convolution over a few tokens (LFM2): h x 3c + c x k + c x h (+ biases 3c + c + h), c = channels."""
 
     kind: Literal["short_convolution"] = "short_convolution"
@@ -379,12 +310,8 @@ class ShortConvolution(FrozenModel):
     bias: bool = False
     window: None = None
 
-    def token_numbers(self, tp: int = 1) -> int:
-        """Nothing is cached for a token."""
-        return 0
-
     def state_numbers(self, tp: int = 1) -> int:
-        """Numbers that one rank keeps for a request: c x (k - 1)."""
+        """c x (k - 1)."""
         return split(self.channels, tp) * (self.conv_kernel - 1)
 
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
@@ -393,7 +320,7 @@ class ShortConvolution(FrozenModel):
         return Counter(state_space=projections + (4 * channels + hidden_size) * self.bias)
 
 
-class GatedLinearRecurrence(FrozenModel):
+class GatedLinearRecurrence(_Mixer):
     """A real-gated linear recurrent unit between projections (RecurrentGemma).
 
     parameters = 2 x (h x i + i) + i x h + h + i x k + i + i + 2 x (i^2 / n + i), i = width, n = blocks of the gates, k
@@ -406,12 +333,8 @@ class GatedLinearRecurrence(FrozenModel):
     conv_kernel: Count
     window: None = None
 
-    def token_numbers(self, tp: int = 1) -> int:
-        """Nothing is cached for a token."""
-        return 0
-
     def state_numbers(self, tp: int = 1) -> int:
-        """Numbers that one rank keeps for a request: i x (k - 1) + i."""
+        """i x (k - 1) + i."""
         return split(self.inner_size, tp) * self.conv_kernel
 
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
@@ -422,19 +345,15 @@ class GatedLinearRecurrence(FrozenModel):
         return Counter(state_space=projections + convolution + gates)
 
 
-class ReceptanceTimeMix(FrozenModel):
+class ReceptanceTimeMix(_Mixer):
     """The time mixing of RWKV-4: 4 x h x i + 2 i + 3 h, i = width of the recurrence."""
 
     kind: Literal["time_mix"] = "time_mix"
     inner_size: Count
     window: None = None
 
-    def token_numbers(self, tp: int = 1) -> int:
-        """Nothing is cached for a token."""
-        return 0
-
     def state_numbers(self, tp: int = 1) -> int:
-        """Numbers that one rank keeps for a request: three of the recurrence and the last input, 4 i."""
+        """three of the recurrence and the last input, 4 i."""
         return 4 * split(self.inner_size, tp)
 
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:

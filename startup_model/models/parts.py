@@ -141,7 +141,9 @@ def share(f: Fields, size: int, heads: str, name: str = "the inner size") -> int
 
 def latent_attention(f: Fields, **more: Any) -> LatentAttention:
     """Latent attention from DeepSeek's fields."""
-    numbers = {name: f.integer(name) for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")}
+    numbers: dict[str, Any] = {
+        name: f.integer(name) for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    }
     heads, rank = f.integer("num_attention_heads"), f.optional("q_lora_rank")
     return LatentAttention(num_heads=heads, q_lora_rank=rank, **numbers, bias=f.flag("attention_bias"), **more)
 
@@ -273,7 +275,7 @@ def mixed(
             norm_parameters=norms * one,
             other_parameters=other_parameters
             + sum(factor * _number(f, mixer, name) for name, factor in family.other.items()),
-            **({"parallel": True} if parallel else {}),
+            parallel=parallel,
             **more,
         )
         for (mixer, feed_forward), count in counted

@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from startup_model.errors import MISSING, ConfigError, UnknownNameError
+from startup_model.errors import UnknownNameError, missing, wrong_type
 from startup_model.frozen import FrozenModel
 from startup_model.models.fields import Fields
 from startup_model.models.layers import Count
 
-__all__ = ["GGUF_BITS", "Quantization", "read_quantization"]
-
 GGUF_BITS: Mapping[str, float] = {
-    "F32": 32.0,
-    "F16": 16.0,
-    "BF16": 16.0,
-    "Q8_0": 8.5,
-    "Q6_K": 6.5633,
-    "Q5_1": 6.0,
-    "Q5_0": 5.5,
-    "Q5_K_M": 5.7036,
-    "Q5_K_S": 5.5704,
-    "Q4_1": 5.0,
-    "Q4_0": 4.5,
-    "Q4_K_M": 4.8944,
-    "Q4_K_S": 4.6672,
-    "IQ4_NL": 4.6818,
-    "IQ4_XS": 4.4597,
-    "Q3_K_L": 4.2979,
-    "Q3_K_M": 3.9960,
-    "Q3_K_S": 3.6429,
-    "IQ3_M": 3.7628,
-    "IQ3_S": 3.6606,
-    "IQ3_XS": 3.4977,
-    "IQ3_XXS": 3.2548,
-    "Q2_K": 3.1593,
-    "Q2_K_S": 2.9697,
-    "IQ2_M": 2.9294,
-    "IQ2_S": 2.7403,
-    "IQ2_XS": 2.5882,
-    "IQ2_XXS": 2.3824,
-    "IQ1_M": 2.1460,
+    "F32": 32.0, "F16": 16.0, "BF16": 16.0, "Q8_0": 8.5, "Q6_K": 6.5633, "Q5_1": 6.0, "Q5_0": 5.5, "Q5_K_M": 5.7036, "Q5_K_S": 5.5704, "Q4_1": 5.0, "Q4_0": 4.5,
+    "Q4_K_M": 4.8944, "Q4_K_S": 4.6672, "IQ4_NL": 4.6818, "IQ4_XS": 4.4597, "Q3_K_L": 4.2979, "Q3_K_M": 3.9960, "Q3_K_S": 3.6429, "IQ3_M": 3.7628, "IQ3_S": 3.6606,
+    "IQ3_XS": 3.4977, "IQ3_XXS": 3.2548, "Q2_K": 3.1593, "Q2_K_S": 2.9697, "IQ2_M": 2.9294, "IQ2_S": 2.7403, "IQ2_XS": 2.5882, "IQ2_XXS": 2.3824, "IQ1_M": 2.1460,
     "IQ1_S": 2.0042,
-}
+}  # fmt: skip
 """Type of a GGUF file -> bits per weight over all tensors: block sizes for the plain types, for the mixed ones the figures that llama.cpp
 publishes for Llama 3.1 8B."""
+
+_FOUR_BITS = frozenset({"gptq", "awq", "gptq-marlin", "awq-marlin", "auto-round"})  # where the config does not say
+_Packing = tuple[float, int | None]  # bits and group size
 
 
 class Quantization(FrozenModel):
@@ -63,17 +38,10 @@ class Quantization(FrozenModel):
     """Only the experts are packed (MXFP4 of gpt-oss)."""
 
 
-class _Packing(NamedTuple):
-    """Bits and group size of a method, as a config gives them."""
-
-    bits: float
-    group_size: int | None
-
-
 def read_quantization(raw: Any) -> Quantization:
     """The packing that a ``quantization_config`` describes. Raises ConfigError when it cannot be understood."""
     if not isinstance(raw, Mapping):
-        raise ConfigError("quantization_config", raw, "it should be a section (an object)", "check the config.json")
+        raise wrong_type("quantization_config", raw, "a section (an object)", "check the config.json")
     fields = Fields(raw, path="quantization_config.")
     method = (fields.text("quant_method") or fields.text("quant_algo") or "unknown").lower().replace("_", "-")
     reader = next((reader for prefix, reader in _READERS.items() if method.startswith(prefix)), _plain)
@@ -83,17 +51,11 @@ def read_quantization(raw: Any) -> Quantization:
 
 def _plain(fields: Fields, method: str) -> _Packing:
     """GPTQ, AWQ and most others: ``bits`` and ``group_size`` under one of their usual names."""
-    for name in ("bits", "w_bit", "nbits", "weight_bits"):
-        if fields.raw.get(name) is not None:
-            bits = fields.integer(name)
-            break
-    else:
-        if method not in _FOUR_BITS:
-            raise ConfigError(
-                "quantization_config.bits", MISSING, f"the bits of {method!r} are not known", "give bits there"
-            )
-        bits = 4
-    return _Packing(bits, _group_size(fields))
+    given = (name for name in ("bits", "w_bit", "nbits", "weight_bits") if fields.raw.get(name) is not None)
+    name = next(given, None)
+    if name is None and method not in _FOUR_BITS:
+        raise missing("quantization_config.bits", f"the bits of {method!r} are not known", "give bits there")
+    return fields.integer(name) if name else 4, _group_size(fields)
 
 
 def _group_size(fields: Fields) -> int | None:
@@ -103,14 +65,10 @@ def _group_size(fields: Fields) -> int | None:
 
 def _block_float(fields: Fields, method: str) -> _Packing:
     """FP8 with one scale a tensor, a channel or a block; NVFP4 with a scale for 16 weights."""
-    algorithm = (fields.text("quant_algo") or method).lower()
-    if "fp4" in algorithm:
-        return _Packing(4, 16)
-    block = fields.get("weight_block_size")
-    if block is None:
-        return _Packing(8, None)
+    if "fp4" in (fields.text("quant_algo") or method).lower():
+        return 4, 16
     rows, columns = fields.integers("weight_block_size", 2) or (0, 0)
-    return _Packing(8, max(1, rows * columns))
+    return 8, None if fields.get("weight_block_size") is None else max(1, rows * columns)
 
 
 def _gguf(fields: Fields, method: str) -> _Packing:
@@ -118,40 +76,24 @@ def _gguf(fields: Fields, method: str) -> _Packing:
     name = (fields.text("type") or fields.text("file_type")).upper()
     if name not in GGUF_BITS:
         raise UnknownNameError("quantization_config.type", name, GGUF_BITS)
-    return _Packing(GGUF_BITS[name], None)
-
-
-def _mxfp4(fields: Fields, method: str) -> _Packing:
-    return _Packing(4, 32)
+    return GGUF_BITS[name], None
 
 
 def _bitsandbytes(fields: Fields, method: str) -> _Packing:
-    four = fields.flag("load_in_4bit") or fields.flag("_load_in_4bit")
-    return _Packing(4, 64) if four else _Packing(8, None)
+    return (4, 64) if fields.flag("load_in_4bit") or fields.flag("_load_in_4bit") else (8, None)
 
 
 def _compressed_tensors(fields: Fields, method: str) -> _Packing:
     """The first group of a compressed-tensors section."""
     groups = fields.section("config_groups")
-    names = list(groups.raw) if groups is not None else []
-    first = groups.section(names[0]) if groups is not None and names else None
-    weights = first.section("weights") if first is not None else None
+    first = groups.section(next(iter(groups.raw))) if groups and groups.raw else None
+    weights = first.section("weights") if first else None
     if weights is None:
-        raise ConfigError("quantization_config.config_groups", MISSING, "it names no weights", "check the config.json")
-    return _Packing(weights.integer("num_bits"), _group_size(weights))
+        raise missing("quantization_config.config_groups", "it names no weights", "check the config.json")
+    return weights.integer("num_bits"), _group_size(weights)
 
 
-_FOUR_BITS = frozenset({"gptq", "awq", "gptq-marlin", "awq-marlin", "auto-round"})
-"""Methods whose bits are 4 where the config does not say."""
-
-_READERS: Mapping[str, Callable[[Fields, str], _Packing]] = {
-    "compressed-tensors": _compressed_tensors,
-    "bitsandbytes": _bitsandbytes,
-    "mxfp4": _mxfp4,
-    "gguf": _gguf,
-    "modelopt": _block_float,
-    "nvfp4": _block_float,
-    "fp8": _block_float,
-    "fbgemm-fp8": _block_float,
-}
-"""Beginning of the method's name -> how its section is read; all others: ``bits`` and ``group_size``."""
+_READERS: Mapping[str, Callable[[Fields, str], _Packing]] = {  # by the beginning of the method's name
+    "compressed-tensors": _compressed_tensors, "bitsandbytes": _bitsandbytes, "mxfp4": lambda fields, method: (4, 32), "gguf": _gguf,
+    "modelopt": _block_float, "nvfp4": _block_float, "fp8": _block_float, "fbgemm-fp8": _block_float,
+}  # fmt: skip

@@ -79,8 +79,8 @@ def _prefixed_mamba2(f: Fields, *, norm: bool = True) -> Mamba2:
     else:
         head_dim = f.integer("mamba_d_head")
     biases = {"conv_bias": f.flag("mamba_conv_bias", default=True), "projection_bias": f.flag("mamba_proj_bias")}
-    names = ("mamba_d_state", "mamba_n_groups", "mamba_d_conv")
-    return parts.mamba2(f, "mamba_n_heads", head_dim, *names, **biases, norm=norm)
+    more = {**biases, "norm": norm}
+    return parts.mamba2(f, "mamba_n_heads", head_dim, "mamba_d_state", "mamba_n_groups", "mamba_d_conv", **more)
 
 
 def granite_hybrid(f: Fields, family: Family) -> Skeleton:
