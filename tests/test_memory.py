@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from startup_model import EngineConfig, HardwareConfig, ModelConfig, predict
 from startup_model.models.quantization import Quantization
 from startup_model.sizes.kv_cache import token_bytes
-from startup_model.sizes.memory import MemoryBudget, MemoryTerms
+from startup_model.sizes.memory import BYTES_PER_LOGIT, MemoryBudget
 from startup_model.sizes.weights import packed_bits, weight_sizes
 from startup_model.units import GIB
 
@@ -76,7 +76,7 @@ def test_the_measured_budget_of_an_h100(name: str, tp: int, activations_gib: flo
 def test_the_sampler_sets_the_activation_peak() -> None:
     """The measured peaks are one figure per logit, whatever the model's size."""
     for vocabulary, peak in ((151_936, 5.56), (128_256, 4.76), (201_088, 7.38)):
-        assert peak * GIB / (1024 * vocabulary) == pytest.approx(MemoryTerms().bytes_per_logit, rel=0.02)
+        assert peak * GIB / (1024 * vocabulary) == pytest.approx(BYTES_PER_LOGIT, rel=0.02)
 
 
 @given(

@@ -11,31 +11,24 @@ from startup_model.errors import ConfigError
 from startup_model.hardware import HardwareConfig
 from startup_model.models.config import ModelConfig
 from startup_model.models.layers import split
-from startup_model.sizes.kv_cache import KvPool, kv_pool
+from startup_model.sizes.kv_cache import kv_pool
 from startup_model.sizes.weights import WeightSizes, weight_sizes
 from startup_model.units import GIB, format_bytes
 
 MemoryStatus = Literal["ok", "kv_cache_too_small", "weights_do_not_fit"]
 
 
-class MemoryTerms(NamedTuple):
-    """Coefficients of what a profile run measures; the defaults are those of published measurements."""
-
-    bytes_per_logit: float = 38.4
-    """Peak of the sampler's profile run, for each of max_num_seqs x vocabulary logits. From four models on an H100 with vLLM 0.11.0 and
-    1024 sequences: Qwen3-0.6B 5.56 GiB, Llama-3.1-8B 4.76, Qwen3-32B 5.64, gpt-oss-20b 7.38; all within 2 %, whatever their size."""
-    hidden_tensors: float = 3.0
-    """Tensors of the hidden size that live at the peak of a forward pass, beside two of the feed-forward width."""
-    non_torch_bytes: float = 0.13 * GIB
-    """Context and libraries outside PyTorch's allocator on one rank (H100, vLLM 0.11.0)."""
-    collective_bytes: float = 0.42 * GIB
-    """NCCL buffers on top, once a rank talks to others (0.55 GiB in all)."""
-    first_graph_bytes: float = 0.30 * GIB
-    bytes_per_graph: float = 6.0 * 2**20
-    """Captured graphs: the first takes the pool, each further one a few MiB (0.5-0.7 GiB for 67 graphs in start-up logs)."""
-
-
-DEFAULT_TERMS = MemoryTerms()
+BYTES_PER_LOGIT = 38.4
+"""Peak of the sampler's profile run [B], for each of max_num_seqs x vocabulary logits. From four models on an H100 with vLLM 0.11.0 and 1024 sequences:
+Qwen3-0.6B 5.56 GiB, Llama-3.1-8B 4.76, Qwen3-32B 5.64, gpt-oss-20b 7.38; all within 2 %, whatever their size."""
+HIDDEN_TENSORS = 3.0
+"""Tensors of the hidden size that live at the peak of a forward pass, beside two of the feed-forward width."""
+NON_TORCH_BYTES = 0.13 * GIB
+"""Context and libraries outside PyTorch's allocator on one rank (H100, vLLM 0.11.0)."""
+COLLECTIVE_BYTES = 0.42 * GIB
+"""NCCL buffers on top, once a rank talks to others (0.55 GiB in all)."""
+FIRST_GRAPH_BYTES, BYTES_PER_GRAPH = 0.30 * GIB, 6.0 * 2**20
+"""Captured graphs: the first takes the pool, each further one a few MiB (0.5-0.7 GiB for 67 graphs in start-up logs)."""
 
 
 class Remedy(NamedTuple):
@@ -93,48 +86,51 @@ class MemoryBudget(NamedTuple):
 
 
 def memory_budget(
-    model: ModelConfig,
-    hardware: HardwareConfig,
-    engine: EngineConfig,
-    resolved: Resolved,
-    weights: WeightSizes,
-    terms: MemoryTerms = DEFAULT_TERMS,
+    model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, resolved: Resolved, weights: WeightSizes
 ) -> MemoryBudget:
     """The memory budget of one start.
 
-    available = gpu_memory x gpu_memory_utilization - weights - activation peak - non-torch (- graphs from vLLM 0.20), or
+    available = gpu_memory x gpu_memory_utilization - weights - activation peak - non-torch (- graphs where the version takes them off), or
     kv_cache_memory_bytes; num_gpu_blocks = floor(available / block bytes), or num_gpu_blocks_override; num_cpu_blocks = floor(swap_space / block
     bytes). The status is weights_do_not_fit when nothing is left for a block, kv_cache_too_small when one request of max_model_len does not fit.
     """
-    budget = hardware.gpu_memory * resolved.gpu_memory_utilization
-    activations = activation_peak(model, engine, resolved, terms)
-    non_torch = terms.non_torch_bytes + (terms.collective_bytes if engine.tp * engine.pp > 1 else 0.0)
-    graphs = graph_memory(resolved, terms) if resolved.takes_off_graphs else 0.0
+    total, override = hardware.gpu_memory, engine.num_gpu_blocks_override
+    budget = total * resolved.gpu_memory_utilization
+    activations = activation_peak(model, engine, resolved) if resolved.profiles_memory else 0.0
+    non_torch = NON_TORCH_BYTES + (COLLECTIVE_BYTES if engine.tp * engine.pp > 1 else 0.0)
+    graphs = graph_memory(resolved) if resolved.takes_off_graphs else 0.0
     as_loaded = weights.resident_bytes + resolved.buffer_bytes
     available = min(budget - as_loaded - activations - non_torch - graphs, resolved.max_pool_bytes)
     if engine.kv_cache_memory_bytes is not None:
         available = engine.kv_cache_memory_bytes
     pool = kv_pool(model, engine, resolved)
-    blocks = _blocks(pool, available, engine)
-    status, missing = _status(hardware, as_loaded + non_torch, available, pool, blocks, engine)
-    outside = hardware.gpu_memory - budget
-    kv_cache = blocks * pool.block_bytes
-    used = as_loaded + activations + non_torch + graphs + kv_cache + outside
+    size, needed = pool.block_bytes, pool.request_blocks * pool.block_bytes
+    blocks = (max(0, int(available // size)) if size else 0) if override is None else override
+    kv_cache, room = blocks * size, total - (as_loaded + non_torch)
+    status: MemoryStatus = "ok"
+    missing = 0.0
+    if room < 0 or (available <= 0 and override is None):
+        status, missing = "weights_do_not_fit", max(-room, -available) + needed
+    elif blocks < pool.request_blocks:
+        status, missing = "kv_cache_too_small", (pool.request_blocks - blocks) * size
+    elif kv_cache > room:
+        status, missing = "weights_do_not_fit", kv_cache - room
+    outside = total - budget
     return MemoryBudget(
-        gpu_memory=hardware.gpu_memory,
+        gpu_memory=total,
         weights=as_loaded,
         activations=activations,
         non_torch=non_torch,
         graphs=graphs,
         kv_cache=kv_cache,
         outside_budget=outside,
-        rounding=hardware.gpu_memory - used,
+        rounding=total - (as_loaded + activations + non_torch + graphs + kv_cache + outside),
         block_size=pool.block_size,
-        block_bytes=pool.block_bytes,
+        block_bytes=size,
         available=available,
-        needed=pool.request_blocks * pool.block_bytes,
+        needed=needed,
         num_gpu_blocks=blocks,
-        num_cpu_blocks=int(resolved.swap_space // pool.block_bytes) if pool.block_bytes else 0,
+        num_cpu_blocks=int(resolved.swap_space // size) if size else 0,
         kv_cache_tokens=pool.tokens(blocks, resolved.max_model_len),
         max_concurrency=blocks / pool.request_blocks if pool.request_blocks else 0.0,
         status=status,
@@ -142,56 +138,25 @@ def memory_budget(
     )
 
 
-def activation_peak(
-    model: ModelConfig, engine: EngineConfig, resolved: Resolved, terms: MemoryTerms = DEFAULT_TERMS
-) -> float:
+def activation_peak(model: ModelConfig, engine: EngineConfig, resolved: Resolved) -> float:
     """Bytes at the peak of the profile run: the larger of the sampler's logits and the widest layer of the forward pass.
 
-    logits = bytes_per_logit x max_num_seqs x vocabulary; forward = batched tokens x type x (hidden_tensors x hidden size + 2 x width / tp). SGLang
-    runs no profile: its reserve is what mem_fraction_static leaves.
+    logits = bytes per logit x max_num_seqs x vocabulary; forward = batched tokens x type x (hidden tensors x hidden size + 2 x width / tp).
     """
-    if not resolved.profiles_memory:
-        return 0.0
-    logits = terms.bytes_per_logit * min(resolved.max_num_seqs, resolved.max_num_batched_tokens) * model.vocab_size
+    logits = BYTES_PER_LOGIT * min(resolved.max_num_seqs, resolved.max_num_batched_tokens) * model.vocab_size
     moe = model.moe
     width = moe.intermediate_size * moe.num_experts_per_token if moe else model.intermediate_size or 0
-    values = terms.hidden_tensors * model.hidden_size + 2 * split(width, engine.tp)
+    values = HIDDEN_TENSORS * model.hidden_size + 2 * split(width, engine.tp)
     return max(logits, resolved.max_num_batched_tokens * resolved.dtype_bytes * values)
 
 
-def graph_memory(resolved: Resolved, terms: MemoryTerms = DEFAULT_TERMS) -> float:
-    """Bytes of captured graphs: first_graph_bytes, which the modes share, + sum over modes of (n - 1) x bytes_per_graph.
+def graph_memory(resolved: Resolved) -> float:
+    """Bytes of captured graphs: that of the first one, which the modes share, + sum over modes of (n - 1) x bytes per graph.
 
     vLLM's estimate (v1/worker/gpu_worker.py, 0.18 on): the largest first capture, and (n - 1) x max(second, 1 MiB) for each mode.
     """
     total, full, _ = resolved.captures
-    modes = (full, total - full)
-    return terms.first_graph_bytes + sum(max(n - 1, 0) for n in modes) * terms.bytes_per_graph if total else 0.0
-
-
-def _blocks(pool: KvPool, available: float, engine: EngineConfig) -> int:
-    if engine.num_gpu_blocks_override is not None:
-        return engine.num_gpu_blocks_override
-    return max(0, int(available // pool.block_bytes)) if pool.block_bytes else 0
-
-
-def _status(
-    hardware: HardwareConfig,
-    taken: float,
-    available: float,
-    pool: KvPool,
-    blocks: int,
-    engine: EngineConfig,
-) -> tuple[MemoryStatus, float]:
-    """The status and the bytes that are missing."""
-    room = hardware.gpu_memory - taken
-    if room < 0 or (available <= 0 and engine.num_gpu_blocks_override is None):
-        return "weights_do_not_fit", max(-room, -available) + pool.request_blocks * pool.block_bytes
-    if blocks < pool.request_blocks:
-        return "kv_cache_too_small", (pool.request_blocks - blocks) * pool.block_bytes
-    if blocks * pool.block_bytes > room:
-        return "weights_do_not_fit", blocks * pool.block_bytes - room
-    return "ok", 0.0
+    return FIRST_GRAPH_BYTES + sum(max(n - 1, 0) for n in (full, total - full)) * BYTES_PER_GRAPH if total else 0.0
 
 
 # --- remedies -----------------------------------------------------------------------------------------------------------
@@ -205,17 +170,18 @@ def find_remedies(
     Each is tried: the budget is worked out again with the change, and what it frees is the difference in (available - one request of full length).
     """
 
-    def work_out(node: HardwareConfig, config: EngineConfig) -> MemoryBudget:
+    def work_out(node: HardwareConfig, config: EngineConfig) -> tuple[Resolved, MemoryBudget]:
         resolved = config.resolve(model, node, default_version)
-        return memory_budget(model, node, config, resolved, weight_sizes(model, config, node, resolved.dtype_bytes))
+        weights = weight_sizes(model, config, node, resolved.dtype_bytes)
+        return resolved, memory_budget(model, node, config, resolved, weights)
 
-    now = work_out(hardware, engine)
+    own, now = work_out(hardware, engine)
     remedies = []
-    for action, changes in _candidates(model, hardware, engine, now, engine.resolve(model, hardware, default_version)):
+    for action, changes in _candidates(model, hardware, engine, now, own):
         fields = dict(changes)
         node = hardware.replace(gpus=fields.pop("gpus")) if "gpus" in fields else hardware
         try:
-            then = work_out(node, engine.replace(**fields))
+            _, then = work_out(node, engine.replace(**fields))
         except ConfigError:
             continue
         frees = (then.available - then.needed) - (now.available - now.needed)
@@ -249,12 +215,9 @@ def _candidates(
     shorter = longest_request(model, engine, resolved, now)
     if 0 < shorter < resolved.max_model_len:
         yield f"shorten max_model_len to {shorter}", {"max_model_len": shorter}
-    if resolved.max_num_seqs > 256:
-        yield "lower max_num_seqs to 256", {"max_num_seqs": 256}
-    if resolved.max_num_seqs > 64:
-        yield "lower max_num_seqs to 64", {"max_num_seqs": 64}
-    if resolved.max_num_batched_tokens > 2048:
-        yield "lower max_num_batched_tokens to 2048", {"max_num_batched_tokens": 2048}
+    for field, lower in (("max_num_seqs", 256), ("max_num_seqs", 64), ("max_num_batched_tokens", 2048)):
+        if getattr(resolved, field) > lower:
+            yield f"lower {field} to {lower}", {field: lower}
     if not engine.enforce_eager:
         yield "enforce_eager, without graphs", {"enforce_eager": True}
     if resolved.kv_cache_dtype_bytes > 1:

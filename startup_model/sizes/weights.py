@@ -18,18 +18,12 @@ PACKED_EVERYWHERE: Mapping[str, frozenset[str]] = {"gguf": PACKED_KINDS | {"embe
 """Methods that pack more than the usual kinds."""
 
 SCALE_BITS: Mapping[str, float] = {
-    "gptq": 20.0,
-    "awq": 20.0,
-    "auto-round": 20.0,
-    "fp8": 32.0,
-    "modelopt": 8.0,
-    "modelopt-fp4": 8.0,
-    "mxfp4": 8.0,
-    "bitsandbytes": 32.0,
-    "compressed-tensors": 16.0,
+    **dict.fromkeys(("gptq", "awq", "auto-round"), 20.0),
+    **dict.fromkeys(("fp8", "bitsandbytes"), 32.0),
+    **dict.fromkeys(("modelopt", "modelopt-fp4", "mxfp4"), 8.0),
 }
-"""Method -> bits of scale (and zero point) for each group of packed weights: GPTQ and AWQ a 16-bit scale and a 4-bit
-zero, MXFP4 and NVFP4 an 8-bit scale, block FP8 and bitsandbytes a 32-bit one. Methods that are not listed: 16."""
+"""Method -> bits of scale (and zero point) for each group of packed weights: GPTQ and AWQ a 16-bit scale and a 4-bit zero, MXFP4 and NVFP4 an 8-bit scale,
+block FP8 and bitsandbytes a 32-bit one; others 16."""
 
 ON_THE_FLY: Mapping[str, Mapping[str, float | bool]] = {
     "fp8": {"bits": 8.0},
@@ -78,11 +72,7 @@ def parameter_bytes(counts: Mapping[str, float], quantization: Quantization | No
     """Bytes of parameters by kind: packed kinds at their packed width, all others at ``dtype_bytes``."""
     if quantization is None:
         return sum(counts.values()) * dtype_bytes
-    kinds = (
-        frozenset({"experts"})
-        if quantization.experts_only
-        else PACKED_EVERYWHERE.get(quantization.method, PACKED_KINDS)
-    )
+    kinds = {"experts"} if quantization.experts_only else PACKED_EVERYWHERE.get(quantization.method, PACKED_KINDS)
     packed = packed_bits(quantization) / 8
     return sum(number * (packed if kind in kinds else dtype_bytes) for kind, number in counts.items())
 
@@ -105,11 +95,8 @@ def weight_sizes(model: ModelConfig, engine: EngineConfig, hardware: HardwareCon
     ends = {kind: rank.pop(kind) for kind in ("embedding", "head", "vision") if kind in rank}
     layers = {kind: number * share for kind, number in rank.items()}
     padded = layers | {"experts": layers.get("experts", 0) * _expert_padding(model, engine, resident_quantization)}
-    kept = (
-        ends
-        if engine.pp == 1
-        else {"embedding": max(ends.get("embedding", 0) + ends.get("vision", 0), ends.get("head", 0))}
-    )
+    last = max(ends.get("embedding", 0) + ends.get("vision", 0), ends.get("head", 0))
+    kept = ends if engine.pp == 1 else {"embedding": last}
     resident = parameter_bytes(padded | kept, resident_quantization, dtype_bytes)
     # What is copied is what is stored; packing on the way happens on the device.
     rank_bytes = parameter_bytes(layers | kept, model.quantization, stored) * (checkpoint / computed)
