@@ -15,7 +15,7 @@ from startup_model.engines import DEFAULT_ENGINE, all_engines, built_in, find
 from startup_model.engines.arguments import EngineArgument, argument_fields, known_switches, shape_of, take_apart
 from startup_model.engines.engine import Engine
 from startup_model.engines.flags import read_fields, write_fields
-from startup_model.errors import ConfigError, conflict
+from startup_model.errors import MISSING, ConfigError, conflict
 from startup_model.secrets import redact_command, redact_environment, without_credentials
 from startup_model.versions import parse_version
 
@@ -29,6 +29,7 @@ _MAX_COMMAND, _MAX_VARIABLE, _MAX_KEPT_VALUE, _MAX_KEPT, _MAX_UNUSED = 65536, 30
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,100}"
 _ASSIGNMENT = re.compile(rf"({_NAME})=(.*)", re.DOTALL)
 _VARIABLE = re.compile(rf"\$(?:\{{({_NAME})(?::?-([^{{}}$`]{{0,300}}))?\}}|({_NAME}))")
+_SCRIPT = re.compile(r"-[a-z]{0,4}c")
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
 _END, _REDIRECTION = "\ue000", "\ue001"
 # What word processors and web pages put in the place of plain quotes, spaces and line breaks, or between letters.
@@ -94,11 +95,15 @@ def read_command(command: str) -> dict[str, Any]:
         raise ConfigError("command", command, "empty", remedy)
     text = _plain_text(command)
     environment: dict[str, str] = {}
-    call = (_in_manifest if _MANIFEST.search(text) else _in_script)(text, environment)
+    is_manifest = _MANIFEST.search(text) is not None
+    call = (_in_manifest if is_manifest else _in_script)(text, environment)
     if call is None:
+        value = (
+            MISSING if is_manifest else redact_command(command.strip())
+        )  # names and values stand apart in a manifest
         starts = sorted(" ".join(engine.launch.words) for engine in built_in().values() if engine.launch)
         remedy = f"paste a command such as {', '.join(map(repr, starts))}"
-        raise ConfigError("command", redact_command(command.strip()), "it starts no engine that is known here", remedy)
+        raise ConfigError("command", value, "it starts no engine that is known here", remedy)
     return _fields(call, environment)
 
 
@@ -224,7 +229,7 @@ def _in_words(
         filled = [_plain_dashes(_filled_in(word, environment)) for word in own] if fills_in else own
         return call._replace(words=[*words[: call.position], *filled])
     for option, script in pairwise(words):
-        if re.fullmatch(r"-[a-z]{0,4}c", option) and depth < 2:
+        if _SCRIPT.fullmatch(option) and depth < 2:
             return _in_script(script, environment, depth + 1)
     return None
 
@@ -342,32 +347,28 @@ def _in_manifest(text: str, environment: dict[str, str]) -> EngineWords | None:
     for container in _containers(_documents(text)):
         variables = dict(_variables(container))
         words = [word for key in _ARGUMENTS for word in _words_of(container.get(key))]
-        image, version = container.get("image"), None
-        if isinstance(image, str) and image:
-            if _engine_call(words) is None and not any(re.fullmatch(r"-[a-z]{0,4}c", word) for word in words):
-                words = ["docker", image, *words]
-            else:
-                named = _engine_call(["docker", image if "/" in image else f"/{image}"])
-                version = named.version if named else None
-        scripts = (word for word in words[:50] if len(word.split()) > 1)
-        call = _in_words(words, variables) or next(
-            filter(None, (_in_script(word, variables) for word in scripts)), None
-        )
+        in_image = ["docker", f"/{container.get('image')}"]
+        of_image = _engine_call(in_image)
+        call = None
+        if of_image is not None and not any(_SCRIPT.fullmatch(word) for word in words):
+            call = _in_words([*in_image, *words], variables)
+        scripts = (_in_script(word, variables) for word in words[:50] if len(word.split()) > 1)
+        call = call or _in_words(words, variables) or next(filter(None, scripts), None)
         if call is not None:
             environment |= variables
-            return call._replace(version=call.version or version)
+            return call if of_image is None else call._replace(version=call.version or of_image.version)
     return None
 
 
 def _documents(text: str) -> list[Any]:
     """The documents of a manifest, or of a part of one. Raises ConfigError for a template and for what is neither YAML nor JSON."""
     if "{{" in text:
-        raise ConfigError("command", redact_command(text), "a template, not a manifest", "render it first")
+        raise ConfigError("command", MISSING, "a template, not a manifest", "render it first")
     try:
         import yaml
     except ImportError:
         remedy = "pip install 'startup-model[cli]', or paste the command line alone"
-        raise ConfigError("command", redact_command(text), "PyYAML is needed to read a manifest", remedy) from None
+        raise ConfigError("command", MISSING, "PyYAML is needed to read a manifest", remedy) from None
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # all scalars are texts, nothing is constructed
     text = text.replace("\t", "    ").strip("\n").rstrip(" ,\n")
     first, _, rest = text.partition("\n")
@@ -381,7 +382,7 @@ def _documents(text: str) -> list[Any]:
             problem = problem or error
     mark = getattr(problem, "problem_mark", None)
     where = f" (line {mark.line + 1})" if mark else ""
-    raise ConfigError("command", redact_command(text), f"neither YAML nor JSON{where}", "paste the whole container")
+    raise ConfigError("command", MISSING, f"neither YAML nor JSON{where}", "paste the whole container")
 
 
 def _containers(documents: list[Any]) -> Iterator[Mapping[str, Any]]:
