@@ -680,6 +680,7 @@ def test_flags_that_the_prediction_does_not_use_are_kept() -> None:
     ]  # fmt: skip
     assert container(plan)["startupProbe"]["httpGet"]["port"] == 9001
     assert container(plan.replace(port=7000))["args"][-1] == "7000"
+    assert container(simple("vllm serve m/x --port x", port=7000))["args"][-2:] == ["--port", "7000"]
     assert 'model_name="yes"' in document("keda", plan)["spec"]["triggers"][0]["metadata"]["query"]
     text = render("kubernetes", plan)
     assert "- 'yes'\n" in text  # go-yaml and YAML 1.2 would read the plain words as true and 1000

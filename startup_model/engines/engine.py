@@ -129,6 +129,11 @@ class ReadyTimeout(NamedTuple):
     seconds: int
     """Without it."""
 
+    @property
+    def since_text(self) -> str:
+        """The version as it is written."""
+        return ".".join(map(str, self.since))
+
 
 class Deploy(NamedTuple):
     """What runs an engine in a container and scales it."""

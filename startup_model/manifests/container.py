@@ -48,9 +48,6 @@ _SHELL = re.compile(r"\$[A-Za-z_{(]|`")
 _HUB_CACHE = "/root/.cache/huggingface"
 
 
-# --- the words of a command -----------------------------------------------------------------------------------------------
-
-
 class Argument(NamedTuple):
     """A flag with its values."""
 
@@ -133,10 +130,8 @@ def _command(request: DeploymentRequest) -> tuple[Command, list[str]]:
 
 
 def _serve(request: DeploymentRequest) -> Serve:
-    return next(serve for serve in reversed(request.deploy.serve) if serve.since <= request.version)
-
-
-# --- where it answers -----------------------------------------------------------------------------------------------------
+    known = request.deploy.serve
+    return next((serve for serve in reversed(known) if serve.since <= request.version), known[0])
 
 
 class Endpoint(NamedTuple):
@@ -154,15 +149,12 @@ def endpoint(request: DeploymentRequest) -> Endpoint:
     flags = _command(request)[0].flags
     if "--uds" in flags:
         raise ConfigError("--uds", MISSING, "a server on a Unix socket answers no probe", "leave the flag out")
-    text = flags["--port"].values[-1] if "--port" in flags else str(request.deploy.port)
+    text = str(request.port or (flags["--port"].values[-1] if "--port" in flags else request.deploy.port))
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
         raise ConfigError("--port", text, "must be a port from 1 to 65535", "correct the command, or give port")
     names = flags["--served-model-name"].values if "--served-model-name" in flags else ()
     scheme = "HTTPS" if "--ssl-certfile" in flags else None
-    return Endpoint(request.port or int(text), scheme, names[0] if names else request.public_model)
-
-
-# --- the container --------------------------------------------------------------------------------------------------------
+    return Endpoint(int(text), scheme, names[0] if names else request.public_model)
 
 
 def server(request: DeploymentRequest, times: Timings) -> dict[str, Any]:
@@ -191,15 +183,11 @@ def server(request: DeploymentRequest, times: Timings) -> dict[str, Any]:
     limit_s, timeout = times.startup_limit_s, deploy.ready_timeout
     remarks += more
     if request.model is None and engine.model is None and "/" not in request.served_model:
-        remarks.insert(
-            0,
-            f"{request.served_model} is the name in the configuration: give model, the id or path that the server can load",
-        )
+        name = f"{request.served_model} is the name in the configuration"
+        remarks.insert(0, f"{name}: give model, the id or path that the server can load")
     if timeout and request.version < timeout.since and limit_s > timeout.seconds:
-        since = ".".join(map(str, timeout.since))
-        remarks.append(
-            f"{deploy.title} before {since} does not read {timeout.variable} and may give up after {timeout.seconds} s"
-        )
+        before = f"{deploy.title} before {timeout.since_text}"
+        remarks.append(f"{before} does not read {timeout.variable} and may give up after {timeout.seconds} s")
     if shown.secrets:
         keys = " ".join(f"--from-literal={name}=..." for name in shown.secrets)
         remarks.append(f"what is or may be secret is not printed: kubectl create secret generic {secret_name} {keys}")
@@ -320,14 +308,12 @@ def _volumes(request: DeploymentRequest, model: str) -> tuple[list[dict[str, Any
         mounts.append({"name": "checkpoint", "mountPath": _mount_folder(request, model) if local else _HUB_CACHE})
         volumes.append({"name": "checkpoint", "persistentVolumeClaim": {"claimName": request.volume_claim}})
     elif local:
-        remarks.append(
-            f"mount the volume that holds {public_address(model)} (volume_claim), else the server finds no model"
-        )
+        held = f"the volume that holds {public_address(model)} (volume_claim)"
+        remarks.append(f"mount {held}, else the server finds no model")
     elif tier != "object_store":
-        remarks.append(
-            f"no volume holds the checkpoint (volume_claim): a start downloads it first, the prediction reads it from {tier}"
-        )
-    return mounts, volumes, remarks  # fmt: skip
+        downloads = "a start downloads it first, the prediction reads it from"
+        remarks.append(f"no volume holds the checkpoint (volume_claim): {downloads} {tier}")
+    return mounts, volumes, remarks
 
 
 def _mount_folder(request: DeploymentRequest, model: str) -> str:

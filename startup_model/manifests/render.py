@@ -36,20 +36,13 @@ from startup_model.units import format_seconds
 
 MAX_CONFIGMAP = 2**20  # bytes of the names and values in a ConfigMap
 MAX_KNATIVE_DELAY_S = 3600  # scale-down delay and retention (pkg/apis/autoscaling/register.go, WindowMax)
-MAX_KNATIVE_TIMEOUT_S = (
-    600  # timeoutSeconds unless max-revision-timeout-seconds is raised (pkg/apis/config/defaults.go)
-)
+MAX_KNATIVE_TIMEOUT_S = 600  # timeoutSeconds unless it is raised (pkg/apis/config/defaults.go)
 MAX_LINE = 120
 MAX_NOTE = 300
 
-
-# --- filling templates ----------------------------------------------------------------------------------------------------
-
-_PLACE = re.compile(r"\$([a-z_]+)")
+_PLACE = re.compile(r"\$\{?([a-z_]+)\}?")
 _PLAIN = re.compile(r"(?:--?)?[A-Za-z/][A-Za-z0-9_./@-]*(?::[A-Za-z0-9_./@-]+)*")
-_WORDS = frozenset(
-    ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"]
-)  # something else than text in YAML 1.1 or 1.2
+_WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"])  # no texts in YAML
 
 
 def quoted(value: object) -> str:
@@ -65,8 +58,9 @@ def quoted(value: object) -> str:
 def filled(template: Iterable[str], values: Mapping[str, Any]) -> Iterator[str]:
     """Lines of a template with the values in place.
 
-    ``key: $name`` takes a number, a text, or a list or mapping below the key; nothing (None, empty) leaves the line out. A comment is text with places; one that is empty is left
-    out, one that is a list becomes as many. ``@name`` is another template without its comments at the top. A comment moves above its value where the line would exceed 120 characters.
+    ``key: $name`` takes a number, a text, or a list or mapping below the key; ``key: '${name}s'`` whole numbers within a text. A value that is nothing (None, empty) leaves its line out. A comment
+    is text with places; one that is empty is left out, one that is a list becomes as many, and one that makes its line longer than 120 characters moves above it. ``@name`` is another template
+    without its comments at the top.
     """
     for line in template:
         body = line.lstrip(" ")
@@ -75,21 +69,26 @@ def filled(template: Iterable[str], values: Mapping[str, Any]) -> Iterator[str]:
         if content.startswith("@"):
             inner = (part for part in _template(f"{content[1:]}.yaml") if not part.startswith("#"))
             lines = list(filled(inner, values))
-        elif not content:
-            several = values.get(note[1:]) if note.startswith("$") else None
-            notes = [_line(text) for text in several] if isinstance(several, list) else [_noted(note, values)]
-            lines = [f"# {text}" for text in notes if text]
-        else:
-            start, place, name = content.rstrip().partition("$")
-            value = values[name] if place else None
-            if place and (value is None or value in ([], {}, ())):
-                continue
-            lines = _block(start.rstrip(), value) if place else [start]
-            if text := _noted(note, values):
+        elif content:
+            lines = _entry(content.rstrip(), values)
+            if lines and (text := _noted(note, values)):
                 beside = f"{lines[0]}  # {text}"
                 fits = len(lines) == 1 and len(indentation + beside) <= MAX_LINE
                 lines = [beside] if fits else [f"# {text}", *lines]
+        else:
+            several = values.get(note[1:]) if note.startswith("$") else None
+            notes = [_line(text) for text in several] if isinstance(several, list) else [_noted(note, values)]
+            lines = [f"# {text}" for text in notes if text]
         yield from (indentation + text for text in lines)
+
+
+def _entry(content: str, values: Mapping[str, Any]) -> list[str]:
+    if any(values[name] in (None, [], {}, ()) for name in _PLACE.findall(content)):
+        return []
+    if "'" in content:
+        return [_PLACE.sub(lambda place: f"{values[place[1]]:d}", content)]
+    start, place, name = content.partition(" $")
+    return _block(start, values[name]) if place else [content]
 
 
 def _noted(note: str, values: Mapping[str, Any]) -> str:
@@ -106,12 +105,7 @@ def _block(start: str, value: object) -> list[str]:
         inner = [line for key, item in value.items() for line in _block(f"{quoted(key)}:", item)]
     elif isinstance(value, Sequence) and not isinstance(value, str):
         inner = [line for item in value for line in _block("-", item)]
-    elif (
-        isinstance(value, str)
-        and value.startswith("{")
-        and value.endswith("}\n")
-        and value.replace("\n", "").isprintable()
-    ):
+    elif isinstance(value, str) and value[:1] == "{" and value[-2:] == "}\n" and value.replace("\n", "").isprintable():
         return [f"{start} |", *(f"  {line}" for line in value.splitlines())]  # JSON
     else:
         return [f"{start} {quoted(value)}"]
@@ -125,45 +119,39 @@ def _template(name: str) -> tuple[str, ...]:
     return tuple(files(__package__).joinpath("templates", name).read_text(encoding="utf-8").splitlines())
 
 
-# --- values ---------------------------------------------------------------------------------------------------------------
-
 Values = dict[str, Any]
+OwnValues = Callable[[DeploymentRequest, Timings], Values]
 
 
 def _common(request: DeploymentRequest, times: Timings) -> Values:
     """What any template may name."""
     scale_up_limit = "; an HPA allows half an hour" if times.scale_up_period_s == MAX_POLICY_PERIOD_S else ""
-    warm, given = warm_reason(request), request.requests_per_replica is not None
+    warm = warm_reason(request)
+    requests_reason = "requests of full length that the KV pool holds; more when yours are shorter"
+    if request.requests_per_replica is not None:
+        requests_reason = "requests in progress for a replica, as given"
     return times._asdict() | {
         "name": request.label,
         "namespace": request.namespace,
         "head": head(request, times),
         "replicas_min": request.replicas_min,
         "replicas_max": request.most_replicas,
-        "requests": str(request.requests_each),
-        "requests_each": request.requests_each,
-        "requests_reason": "requests in progress for a replica, as given"
-        if given
-        else "requests of full length that the KV pool holds; more when yours are shorter",
+        "requests": request.requests_each,
+        "requests_reason": requests_reason,
         "warm_reason": warm,
         "and_warm": warm and f"; {warm}",
         "budget_reason": budget_reason(request, times),
         "deadline_reason": deadline_reason(request, times),
         "whole_reason": whole_reason(request, times),
-        "progress_deadline": f"{times.progress_deadline_s}s",
+        "cold_start": f"{times.slowest_s:.3f}s",
         "scale_up_limit": scale_up_limit,
         "stabilisation_limit": "; an HPA allows an hour" if times.cooldown_s > MAX_STABILISATION_S else "",
     }
 
 
 def _probe(request: DeploymentRequest, times: Timings) -> Values:
-    where, deploy = endpoint(request), request.deploy
-    return {
-        "health": deploy.health,
-        "port": where.port,
-        "scheme": where.scheme,
-        "probe_timeout_s": deploy.probe_timeout_s,
-    }
+    deploy = request.deploy
+    return endpoint(request)._asdict() | {"health": deploy.health, "probe_timeout_s": deploy.probe_timeout_s}
 
 
 def _pod(request: DeploymentRequest, times: Timings) -> Values:
@@ -190,22 +178,16 @@ def _keda(request: DeploymentRequest, times: Timings) -> Values:
     }
 
 
-def _karpenter(request: DeploymentRequest, times: Timings) -> Values:
-    return {"consolidate_after": f"{times.consolidate_after_s}s"}
-
-
 def _knative(request: DeploymentRequest, times: Timings) -> Values:
     check_label("name", request.label, service=True)
     to_zero, answer_s = request.replicas_min == 0, times.first_answer_s
-    delay = f"{min(MAX_KNATIVE_DELAY_S, times.cooldown_s)}s"
+    delay_s = min(MAX_KNATIVE_DELAY_S, times.cooldown_s)
     too_long = f"; needs max-revision-timeout-seconds of at least {answer_s} in config-defaults"
     claim = "needs kubernetes.podspec-persistent-volume-claim and -write enabled in config-features"
     return _pod(request, times) | {
-        "scale_min": str(request.replicas_min),
-        "scale_max": str(request.most_replicas),
-        "delay": delay,
+        "delay_s": delay_s,
         "delay_limit": "; Knative allows an hour" if times.cooldown_s > MAX_KNATIVE_DELAY_S else "",
-        "retention": delay if to_zero else None,
+        "retention_s": delay_s if to_zero else None,
         "first_answer": answer_s if to_zero else None,
         "first_answer_limit": too_long if answer_s > MAX_KNATIVE_TIMEOUT_S else "",
         "claim_reason": claim if request.volume_claim else "",
@@ -259,17 +241,9 @@ def _blis(request: DeploymentRequest, times: Timings) -> Values:
     }
 
 
-def _llm_d(request: DeploymentRequest, times: Timings) -> Values:
-    return {"duration": f"{times.slowest_s:.3f}s"}
-
-
-# --- formats --------------------------------------------------------------------------------------------------------------
-
-
-def _text(
-    template: str, own: Callable[[DeploymentRequest, Timings], Values], request: DeploymentRequest, times: Timings
-) -> str:
-    return "".join(f"{line}\n" for line in filled(_template(template), _common(request, times) | own(request, times)))
+def _text(template: str, own: OwnValues | None, request: DeploymentRequest, times: Timings) -> str:
+    values = _common(request, times) | (own(request, times) if own else {})
+    return "".join(f"{line}\n" for line in filled(_template(template), values))
 
 
 def _env(request: DeploymentRequest, times: Timings) -> str:
@@ -278,7 +252,7 @@ def _env(request: DeploymentRequest, times: Timings) -> str:
     if (timeout := deploy.ready_timeout) is None:
         problem = f"{request.engine.engine} waits for its workers without a limit, no variable sets one"
         raise ConfigError("format", "env", problem, "take startup-probe or json")
-    read = f"{ready_timeout_reason(times, timeout.seconds)}; read from {deploy.title} {'.'.join(map(str, timeout.since))} on"
+    read = f"{ready_timeout_reason(times, timeout.seconds)}; read from {deploy.title} {timeout.since_text} on"
     notes = [f"# {_line(text)}" for text in (*head(request, times), read)]
     return "\n".join([*notes, f"export {timeout.variable}={times.ready_timeout_s}", ""])
 
@@ -330,13 +304,13 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "startup-probe": Format(partial(_text, "startup-probe.yaml", _probe), "startupProbe of a container, alone"),
         "hpa": Format(partial(_text, "hpa.yaml", _hpa), "HorizontalPodAutoscaler with behaviour"),
         "keda": Format(partial(_text, "keda.yaml", _keda), "ScaledObject of KEDA: polling, cool-down, behaviour"),
-        "karpenter": Format(partial(_text, "karpenter.yaml", _karpenter), "disruption part of a NodePool of Karpenter"),
+        "karpenter": Format(partial(_text, "karpenter.yaml", None), "disruption part of a NodePool of Karpenter"),
         "knative": Format(partial(_text, "knative.yaml", _knative), "Service of Knative: deadline, scale bounds and delays"),
         "ray-serve": Format(partial(_text, "ray-serve.yaml", _ray_serve), "delays of Ray Serve's autoscaler, timeout of KubeRay"),
         "configmap": Format(partial(_text, "configmap.yaml", _configmap), "ConfigMap that holds the profile"),
         "env": Format(_env, "the variable of the engine's own timeout, for a shell", "env"),
         "blis": Format(partial(_text, "blis.yaml", _blis), "BLIS (inference-sim): loading_delay as mean and deviation"),
-        "llm-d-inference-sim": Format(partial(_text, "llm-d-inference-sim.yaml", _llm_d), "llm-d-inference-sim: startup-duration"),
+        "llm-d-inference-sim": Format(partial(_text, "llm-d-inference-sim.yaml", None), "llm-d-inference-sim: startup-duration"),
         "dynosim": Format(_dynosim, "DynoSim (Dynamo's mocker): startup_time", "json"),
         "json": Format(_json, "every number, for programs", "json"),
     }

@@ -158,9 +158,6 @@ def _whole(seconds: float) -> int:
     return max(1, math.ceil(seconds))
 
 
-# --- where each number comes from -----------------------------------------------------------------------------------------
-
-
 def head(request: DeploymentRequest, times: Timings) -> list[str]:
     """What the manifest is of, how sure the prediction is, and what it assumes."""
     prediction = request.prediction
