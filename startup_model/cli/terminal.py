@@ -53,7 +53,11 @@ def _write(text: str, stream: TextIO) -> None:
 
 def print_json(data: Any) -> None:
     """Print what programs read: null for what is no finite number."""
-    _write(canonical_json(_finite(data)), sys.stdout)
+    try:
+        text = canonical_json(data)
+    except (TypeError, ValueError):  # an array, or a number that JSON does not have
+        text = canonical_json(_finite(data))
+    _write(text, sys.stdout)
 
 
 def _finite(data: Any) -> Any:
@@ -94,6 +98,6 @@ def table_of(title: str, *columns: str, caption: str = "") -> Table:
             column[len(mark) :],
             justify="right" if mark in (">", "~") else "left",
             no_wrap=mark in ("|", ">"),
-            overflow="fold",
+            overflow="ellipsis" if mark in ("|", ">") else "fold",
         )
     return table
