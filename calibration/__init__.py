@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from calibration.fit.calibrate import FitReport, calibrate, diff_profiles, fit_profile
     from calibration.fit.validate import cross_validate
     from calibration.logs.diagnosis import diagnose
+    from calibration.logs.parsed import ParsedStartup
     from calibration.logs.parser import StartupLogParser, parse_log, parse_starts
-    from calibration.logs.startup import ParsedStartup
     from calibration.measure.difference import IsolatedPhases, isolated_phases
     from calibration.measure.run import StepNews, profile_server
     from calibration.measure.schedule import Plan
@@ -59,7 +59,7 @@ _HOMES = {
     "RunRecord": "runs.record",
     "cross_validate": "fit.validate",
     "diagnose": "logs.diagnosis",
-    "ParsedStartup": "logs.startup",
+    "ParsedStartup": "logs.parsed",
     "StartupLogParser": "logs.parser",
     "parse_log": "logs.parser",
     "parse_starts": "logs.parser",

@@ -20,7 +20,7 @@ class Sample(NamedTuple):
     facts: dict[str, float]
     phases: Mapping[str, float] = MappingProxyType({})
     other: Mapping[str, Any] = MappingProxyType({})
-    """Attributes of the ParsedStartup."""
+    """Attributes of the LoggedStart."""
     absent: tuple[str, ...] = ()
     """Facts that the log does not say."""
 

@@ -19,8 +19,8 @@ from log_samples import SAMPLES
 from calibration import StartupLogParser, parse_log, parse_starts
 from calibration.logs import watch as watching
 from calibration.logs.fields import read_fields
+from calibration.logs.parsed import LoggedStart
 from calibration.logs.secrets import without_secrets
-from calibration.logs.startup import ParsedStartup
 from calibration.logs.watch import StartupWatch
 from startup_model.errors import ConfigError, InputFileError
 from startup_model.models.config import ModelConfig
@@ -327,7 +327,7 @@ def test_watching_assembles_a_failing_start_once(monkeypatch: pytest.MonkeyPatch
     counted = {"starts": 0}
     original = StartupLogParser.current
 
-    def current(self: StartupLogParser) -> ParsedStartup | None:
+    def current(self: StartupLogParser) -> LoggedStart | None:
         counted["starts"] += 1
         return original(self)
 

@@ -18,7 +18,7 @@ import pytest
 from log_samples import CPU_STARTS, SAMPLES, CpuStart, cpu_log
 
 from calibration import calibrate, diagnose, parse_log, read_runs
-from calibration.logs.compare import compare
+from calibration.logs.diagnosis import compare
 from calibration.logs.watch import Outlook, StartupWatch
 from calibration.runs.record import RunRecord
 from startup_model import EngineConfig, HardwareConfig, ModelConfig, predict

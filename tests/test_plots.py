@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from calibration.fit.calibrate import fit_profile
 from calibration.logs.parser import parse_log
-from calibration.logs.tables import ENGINES
 from calibration.runs.read import read_runs
 from startup_model import (
     ConfigError,
@@ -37,6 +36,7 @@ from startup_model import (
     sweep,
 )
 from startup_model.compare import Gain
+from startup_model.engines.logtable import log_tables
 from startup_model.plots import canvas, starts
 from startup_model.plots.canvas import short_label
 from startup_model.plots.sweeps import roles_of
@@ -442,7 +442,8 @@ def test_processes_have_rows_of_their_own_and_of_many_the_slowest() -> None:
 
 
 def test_figures_of_processes_mean_the_phases_that_the_log_parser_takes_them_for() -> None:
-    printed = {name: phase for engine in ENGINES.values() for name, phase in engine.printed.items()}
+    seconds = (figure for table in log_tables().values() for figure in table.seconds if not figure.less)
+    printed = {name: figure.phase for figure in seconds for name in figure.sum}
     shared = starts._RANK_FIGURES.keys() & printed.keys()
     assert len(shared) >= 6
     assert {name: starts._RANK_FIGURES[name] for name in shared} == {name: printed[name] for name in shared}

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from calibration.logs.compare import Comparison
-    from calibration.logs.startup import ParsedStartup
+    from calibration.logs.diagnosis import Comparison
+    from calibration.logs.parsed import ParsedStartup
 
 __all__ = ["register"]
 
@@ -381,7 +381,7 @@ def _overview(starts: Sequence[ParsedStartup]) -> Table:
 
 
 def _compare(base: Path, against: Sequence[Path], *, as_json: bool) -> None:
-    from calibration.logs.compare import compare
+    from calibration.logs.diagnosis import compare
 
     comparison = compare(_last(base), [_last(path) for path in against])
     if as_json:

@@ -27,7 +27,7 @@ from startup_model.errors import ConfigError, InputFileError, StartupModelError
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from calibration.logs.startup import ParsedStartup
+    from calibration.logs.parsed import ParsedStartup
     from calibration.logs.watch import Outlook, StartupWatch
     from startup_model.engines.config import EngineConfig
     from startup_model.hardware import HardwareConfig

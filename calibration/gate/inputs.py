@@ -19,7 +19,7 @@ from startup_model.predictor import HardwareLike, ModelLike, as_hardware
 from startup_model.profile import Profile
 
 if TYPE_CHECKING:
-    from calibration.logs.startup import ParsedStartup
+    from calibration.logs.parsed import LoggedStart
     from calibration.runs.build import ReadReport
 
 _WHAT = "a file of runs or a start-up log"
@@ -84,7 +84,7 @@ def _read(path: Path, profile: Profile, given: Given, report: ReadReport | None)
     yield from _of_runs(runs, path.name, given)
 
 
-def _piped() -> list[ParsedStartup]:
+def _piped() -> list[LoggedStart]:
     from calibration.logs.parser import parse_starts, read_chunks
 
     source = getattr(sys.stdin, "buffer", None)
@@ -112,7 +112,7 @@ def _label(name: str, number: int) -> str:
     return short if number == 1 else f"{short} #{number}"
 
 
-def _of_starts(starts: Sequence[ParsedStartup], name: str, profile: Profile, given: Given) -> Iterator[Candidate]:
+def _of_starts(starts: Sequence[LoggedStart], name: str, profile: Profile, given: Given) -> Iterator[Candidate]:
     is_assumed = given.hardware is None
     notes = ("no hardware was given: the node is taken to be the host of the profile",) if is_assumed else ()
     for number, start in enumerate(starts, 1):
@@ -127,7 +127,7 @@ def _of_starts(starts: Sequence[ParsedStartup], name: str, profile: Profile, giv
         yield Candidate(run, label, start.status, evidence, notes)
 
 
-def _record(start: ParsedStartup, profile: Profile, given: Given) -> RunRecord:
+def _record(start: LoggedStart, profile: Profile, given: Given) -> RunRecord:
     node = given.hardware
     if node is None:
         node = host_of(profile)

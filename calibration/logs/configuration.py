@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from calibration.logs.fields import Setting
+from calibration.logs.reading import EngineEvidence, OpenStart
 from startup_model.engines.arguments import known_flags
 from startup_model.engines.config import EngineConfig
+from startup_model.engines.logtable import LogTable, log_tables, table_of
 from startup_model.errors import ConfigError, StartupModelError
 
-__all__ = ["NAMES", "LoggedEngine", "logged_engine"]
-
-_LAUNCH: Mapping[str, tuple[str, ...]] = {
-    "vllm": ("vllm", "serve", "MODEL"),
-    "sglang": ("python", "-m", "sglang.launch_server", "--model-path", "MODEL"),
-}
 NAMES = frozenset({"model", "model_tag", "model_path", "served_model_name", "host", "port", "api_key"})
 """Arguments that name things, and change nothing in how long a start takes."""
-_LONGEST_VALUE = 8192
+_MAX_VALUE = 8192
+_DEGREE = re.compile(r"(?<![A-Z])(TP|PP|DP)([0-9]{1,5})")
+_DEGREE_SETTINGS = {
+    "tp": ("tensor_parallel_size", "tp_size", "tp"),
+    "pp": ("pipeline_parallel_size", "pp_size", "pp"),
+    "dp": ("data_parallel_size", "dp_size", "dp"),
+}
+_SETTING_FIELDS = (("max_model_len", "max_seq_len"), ("max_num_batched_tokens", "max_num_batched_tokens"))
+_WORD_FIELDS = (("dtype", "auto"), ("quantization", None), ("load_format", "auto"), ("kv_cache_dtype", "auto"))
 
 
 class LoggedEngine(NamedTuple):
@@ -32,35 +37,30 @@ class LoggedEngine(NamedTuple):
 
 
 def logged_engine(
-    engine: str,
-    version: str | None,
-    generation: str | None,
-    flags: Mapping[str, Setting],
-    settings: Mapping[str, Setting],
+    engine: str, version: str | None, core: str | None, flags: Mapping[str, Setting], settings: Mapping[str, Setting]
 ) -> LoggedEngine:
     """The EngineConfig that a log speaks of.
 
-    engine: a flavour of vLLM or SGLang. A flag that cannot be read is left out and named, the others stay. Raises ConfigError for an engine whose starts
+    engine: an engine, or a flavour of one. A flag that cannot be read is left out and named, the others stay. Raises ConfigError for an engine whose starts
     are not modelled.
     """
-    name = "vllm" if engine.startswith("vllm") else engine
-    if name not in _LAUNCH:
-        raise ConfigError("engine", engine, "its starts are not modelled", f"records are of {' or '.join(_LAUNCH)}")
+    table = table_of(engine)
+    if table is None or not table.command:
+        known = " or ".join(name for name, other in log_tables().items() if other.command)
+        raise ConfigError("engine", engine, "its starts are not modelled", f"records are of {known}")
     left_out: list[str] = []
     words: list[str] = []
-    for flag in _flags(name, flags):
+    for flag in _flags(table.name, flags):
         try:
-            EngineConfig.from_command(shlex.join([*_LAUNCH[name], *flag]))
+            EngineConfig.from_command(shlex.join([*table.command, *flag]))
         except StartupModelError as error:
             left_out.append(f"{flag[0]}: {error}")
             continue
         words += flag
-    config = EngineConfig.from_command(shlex.join([*_LAUNCH[name], *words])).replace(model=None)
-    changes = dict(_changes(settings, config, version))
+    config = EngineConfig.from_command(shlex.join([*table.command, *words])).replace(model=None)
+    changes = dict(_changes(settings, config))
     if version is not None:
-        changes["version"] = version
-    if generation in ("v0", "v1") and version is not None:
-        changes["generation"] = generation
+        changes |= {"version": version} | ({"generation": core} if core is not None else {})
     for field, value in changes.items():
         try:
             config = config.replace(**{field: value})
@@ -81,36 +81,20 @@ def _flags(engine: str, flags: Mapping[str, Setting]) -> Iterator[list[str]]:
         elif isinstance(value, tuple):
             if value and not any(isinstance(item, dict | tuple) for item in value):
                 yield [flag, *(str(item) for item in value)]
-        elif isinstance(value, dict):
-            yield [flag, json.dumps(value, default=str)[:_LONGEST_VALUE]]
         else:
-            yield [flag, str(value)[:_LONGEST_VALUE]]
+            yield [flag, (json.dumps(value, default=str) if isinstance(value, dict) else str(value))[:_MAX_VALUE]]
 
 
-def _changes(settings: Mapping[str, Setting], given: EngineConfig, version: str | None) -> Iterator[tuple[str, Any]]:
+def _changes(settings: Mapping[str, Setting], given: EngineConfig) -> Iterator[tuple[str, Any]]:
     """Fields of the configuration line that no flag gave."""
-    for field, name in (
-        ("tp", "tensor_parallel_size"),
-        ("pp", "pipeline_parallel_size"),
-        ("dp", "data_parallel_size"),
-        ("max_model_len", "max_seq_len"),
-        ("max_num_batched_tokens", "max_num_batched_tokens"),
-    ):
-        value = settings.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and getattr(given, field) in (None, 1):
-            yield field, value
-    dtype = settings.get("dtype")
-    if isinstance(dtype, str) and given.dtype == "auto":
-        yield "dtype", dtype.removeprefix("torch.")
-    quantization = settings.get("quantization")
-    if isinstance(quantization, str) and given.quantization is None:
-        yield "quantization", quantization
-    load_format = settings.get("load_format")
-    if isinstance(load_format, str) and given.load_format == "auto":
-        yield "load_format", load_format.removeprefix("LoadFormat.").lower()
-    kv_cache_dtype = settings.get("kv_cache_dtype")
-    if isinstance(kv_cache_dtype, str) and given.kv_cache_dtype == "auto":
-        yield "kv_cache_dtype", kv_cache_dtype
+    for field, name in (*((degree, names[0]) for degree, names in _DEGREE_SETTINGS.items()), *_SETTING_FIELDS):
+        if type(settings.get(name)) is int and getattr(given, field) in (None, 1):
+            yield field, settings[name]
+    for field, absent in _WORD_FIELDS:
+        value = settings.get(field)
+        if isinstance(value, str) and getattr(given, field) == absent:
+            word = value.removeprefix("torch.") if field == "dtype" else value
+            yield field, word.removeprefix("LoadFormat.").lower() if field == "load_format" else word
     if settings.get("enforce_eager") is True:
         yield "enforce_eager", True
     compilation = settings.get("compilation_config")
@@ -118,3 +102,40 @@ def _changes(settings: Mapping[str, Setting], given: EngineConfig, version: str 
         sizes = compilation.get("cudagraph_capture_sizes")
         if isinstance(sizes, tuple) and sizes and all(isinstance(size, int) for size in sizes):
             yield "capture_sizes", tuple(sorted(sizes))
+
+
+def degrees(start: OpenStart, table: LogTable, own: EngineEvidence) -> tuple[int | None, int | None, int | None]:
+    """tp, pp and dp: as configured, else as the processes number themselves, else as many as they are."""
+    values = {**start.flags, **start.settings}
+    labels = [rank.label for rank in own.ranks.values()]
+    seen = {"tp": 0, "pp": 0, "dp": 0}
+    for label in labels:
+        for match in _DEGREE.finditer(label):
+            degree = match[1].lower()
+            seen[degree] = max(seen[degree], int(match[2]) + 1)
+    found: dict[str, int | None] = {}
+    for degree, keys in _DEGREE_SETTINGS.items():
+        given = next((value for key in keys if type(value := values.get(key)) is int), 0)
+        assert isinstance(given, int)  # noqa: S101  it was looked for by its type
+        number = max(seen[degree], start.topology.get(f"{degree}_rank", -1) + 1)
+        found[degree] = (given if 0 < given < 10**6 else 0) or number or None
+    world = start.topology.get("world_size")
+    if table.complete_arguments and start.flags and "arguments" in own.times:
+        found = {degree: count or 1 for degree, count in found.items()}
+    if world:
+        others = (found["pp"] or 1) * (found["dp"] or 1)
+        if found["tp"] is None or (found["tp"] * others < world and "tensor_parallel_size" not in values):
+            found["tp"] = max(1, world // others)
+        found["pp"] = found["pp"] or 1
+    if table.complete_ranks and labels:
+        found = {degree: count or 1 for degree, count in found.items()}
+    names = table.ranks
+    beside = sum(label.startswith(names.beside_driver) for label in labels) if names.beside_driver else 0
+    has_engine = bool(names.engine) and any(label.startswith(names.engine) for label in labels)
+    if found["tp"] is None and beside:
+        found["tp"] = beside + 1  # the driver prints without a prefix
+    elif found["tp"] is None and has_engine and not any(label.startswith(names.workers) for label in labels):
+        found["tp"] = found["pp"] = 1
+    if has_engine:
+        found["dp"] = found["dp"] or 1
+    return found["tp"], found["pp"], found["dp"]

@@ -1,37 +1,31 @@
-"""What a start suffered from, and what helps: the phase that failed or dominates, the line that shows it, remedies with their price.
+"""What a start suffered from, and what helps: the phase that failed or dominates, the line that shows it, remedies with their price; and starts
+side by side, where the difference isolates what one of them leaves out.
 
-The remedies are those of the five-stage description of a vLLM start (engine initialisation, weights, memory profiling, KV pool, graph capture), and
-what newer versions and other engines add.
+What is found follows the five-stage description of a vLLM start (engine initialisation, weights, memory profiling, KV pool, graph capture); the
+remedies are those that each engine's table names. A start with ``--enforce-eager`` leaves out compilation and graph capture, one with
+``--load-format dummy`` the reading of weights: the wall times' differences are those phases, whatever the engine logs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from calibration.logs.startup import Evidence, ParsedStartup
-from startup_model.phases import Phase
-
-__all__ = ["DOMINANT_SHARE", "Diagnosis", "Remedy", "diagnose"]
+from calibration.logs.configuration import NAMES
+from calibration.logs.parsed import Evidence, LoggedStart
+from startup_model.engines.logtable import Bound, Remedy, common_table, phase_names, table_of
+from startup_model.errors import ConfigError, conflict
 
 DOMINANT_SHARE = 0.25
 """Share of the start from which a phase is named."""
-_FEW_REQUESTS = 2.0
-"""Requests of full length that fit at once, below which a pool is called small."""
-
-
-class Remedy(NamedTuple):
-    """Something to do."""
-
-    action: str
-    price: str
-    """What it costs or presupposes."""
-    engine: str = ""
-    """Engine that has the flag; empty: any."""
-    generation: str = ""
-    several_ranks: bool = False
-    """Only where more than one rank was started."""
+_FEW_REQUESTS = 2.0  # of full length that fit at once, below which a pool is called small
+_NOT_TOLD_APART = "not_told_apart"
+# Phases that may be joined without being bound by different things.
+_ALIKE = (
+    frozenset({"weight_load", "model_init", "kv_cache_init"}),
+    frozenset({"framework_bootstrap", "worker_spawn", "tokenizer_load", "api_ready"}),
+)
 
 
 class Diagnosis(NamedTuple):
@@ -47,275 +41,100 @@ class Diagnosis(NamedTuple):
     remedies: tuple[Remedy, ...]
 
 
-_MORE_MEMORY = (
-    Remedy("raise --gpu-memory-utilization", "profiles anew; leave room for peaks of activation", "vllm"),
-    Remedy("raise --tensor-parallel-size", "more devices; profiles anew", "vllm"),
-    Remedy("lower --max-model-len", "shorter requests only", "vllm"),
-    Remedy("--kv-cache-dtype fp8", "half the bytes a token; check the quality", "vllm"),
-    Remedy("raise --mem-fraction-static", "less room for activations and graphs", "sglang"),
-    Remedy("raise --tp-size, or lower --context-length", "more devices, or shorter requests only", "sglang"),
-    Remedy("lower --max-total-tokens or --max-batch-prefill-tokens", "smaller batches", "tgi"),
-    Remedy("lower --ctx-size, or --cache-type-k/-v q8_0", "shorter requests, or a coarser cache", "llama.cpp"),
-)
-_LOWER_PEAK = (
-    Remedy("lower --max-num-batched-tokens", "smaller steps, less throughput", "vllm"),
-    Remedy("lower --max-num-seqs", "fewer requests in a step, less throughput", "vllm"),
-    Remedy("lower --chunked-prefill-size or --max-running-requests", "smaller steps, less throughput", "sglang"),
-    Remedy("lower --max-batch-prefill-tokens", "smaller steps, less throughput", "tgi"),
-)
-_SMALLER_GRAPHS = (
-    Remedy(
-        "capture fewer batch sizes (--cuda-graph-sizes, --max-cudagraph-capture-size)",
-        "larger batches run without a graph",
-        "vllm",
-        "v1",
-    ),
-    Remedy("lower --max-seq-len-to-capture", "longer contexts fall back to eager execution", "vllm", "v0"),
-    Remedy("--enforce-eager", "no capture at all; decoding and the first token become slower", "vllm"),
-    Remedy("lower --cuda-graph-max-bs", "larger batches run without a graph", "sglang"),
-    Remedy("--disable-cuda-graph", "no capture at all; decoding becomes slower", "sglang"),
-    Remedy("--cuda-graphs with fewer sizes, or 0", "other sizes run without a graph", "tgi"),
-)
-_FASTER_STORAGE = (
-    Remedy(
-        "faster storage for the checkpoint: local NVMe, or a copy in memory (tmpfs, page cache)",
-        "another start to verify it",
-    ),
-    Remedy(
-        "a loader that reads while it copies: --load-format runai_streamer or fastsafetensors",
-        "another start to verify it; a package more",
-        "vllm",
-        "v1",
-    ),
-    Remedy("a smaller checkpoint (quantised)", "another model; check the quality"),
-)
-
-_REPRODUCIBLE = Remedy(
-    "fix --seed and every flag that touches memory, to compare starts", "the record has to name them all", "vllm"
-)
-_RIGHT_SIZE = Remedy(
-    "see that the GiB loaded are those meant: parameters × bytes of the dtype or quantisation", "nothing"
-)
-
-_FAILURES: Mapping[str, tuple[str, tuple[Remedy, ...]]] = {
-    "profiling_failed": (
-        "the profile run did not finish: this is not a pool that is too small",
-        (
-            Remedy("see that nothing else takes or frees memory of the device while the engine starts", "a device of its own"),
-            *_LOWER_PEAK,
-            Remedy("--num-gpu-blocks-override N to tell apart", "another start; if it comes up, the measured number of blocks was the cause", "vllm"),
-        ),
-    ),
-    "kv_cache_too_small": (
-        "the profile run finished, but what it left is too small for the KV pool",
-        (
-            *_MORE_MEMORY,
-            *_LOWER_PEAK,
-            *_SMALLER_GRAPHS,
-            Remedy("--num-gpu-blocks-override N to tell apart", "another start; if it fails all the same, the number of blocks is not the cause", "vllm"),
-            _REPRODUCIBLE,
-        ),
-    ),
-    "oom": ("the device ran out of memory", (*_LOWER_PEAK, *_SMALLER_GRAPHS, *_MORE_MEMORY[1:3], *_MORE_MEMORY[5:])),
-    "load_failed": (
-        "the weights could not be loaded",
-        (
-            Remedy("check the path or name of the model, the token for gated ones, and that the download is whole", "nothing"),
-            Remedy("--load-format dummy to tell apart", "another start; if it comes up, the checkpoint is the cause", "vllm"),
-        ),
-    ),
-    "capture_failed": ("the capture of graphs failed", _SMALLER_GRAPHS),
-    "crashed": (
-        "the engine ended before it was ready",
-        (Remedy("read the first error above the one quoted", "the quoted one may be only its consequence"),),
-    ),
-}  # fmt: skip
-"""Status -> what it means, and remedies."""
-
-
-class _Bound(NamedTuple):
-    kind: str
-    phases: tuple[Phase, ...]
-    summary: str
-    """What takes the time."""
-    remedies: tuple[Remedy, ...]
-
-
-_NOT_TOLD_APART = "not_told_apart"
-_BOUNDS = (
-    _Bound("storage_bound", (Phase.WEIGHT_LOAD,), "reading the weights", (*_FASTER_STORAGE, _RIGHT_SIZE)),
-    _Bound(
-        "model_init_bound", (Phase.MODEL_INIT,), "building the model, or fetching files that no line times",
-        (Remedy("look at the stamps between the lines before and after the shards: downloads, kernels that are built", "nothing"),),
-    ),
-    _Bound(
-        "compile_bound",
-        (Phase.GRAPH_TRACE, Phase.GRAPH_COMPILE),
-        "compilation",
-        (
-            Remedy("keep the compile cache between starts (mount VLLM_CACHE_ROOT, default ~/.cache/vllm)", "a volume; a new cache for each version and flag", "vllm"),
-            Remedy("-O0, or --enforce-eager which also leaves out the capture", "slower decoding", "vllm"),
-        ),
-    ),
-    _Bound("capture_bound", (Phase.GRAPH_CAPTURE,), "graph capture", _SMALLER_GRAPHS),
-    _Bound(
-        "profiling_bound",
-        (Phase.MEMORY_PROFILING, Phase.KV_CACHE_INIT),
-        "the profile run and the pool",
-        (
-            *_LOWER_PEAK,
-            Remedy("--kv-cache-memory-bytes N, which needs no profile run", "the size has to be known and kept up to date", "vllm", "v1"),
-            Remedy("ship the kernels' caches (FlashInfer, DeepGEMM, Triton) with the image", "a larger image"),
-        ),
-    ),
-    _Bound(
-        "bootstrap_bound",
-        (Phase.FRAMEWORK_BOOTSTRAP, Phase.TOKENIZER_LOAD),
-        "imports and model inspection",
-        (
-            Remedy("keep the Python environment on local storage and its byte code compiled", "a larger image layer on each node"),
-            Remedy("a processor with a faster single thread", "another node"),
-        ),
-    ),
-    _Bound(
-        "spawn_bound",
-        (Phase.WORKER_SPAWN,),
-        "starting the workers",
-        (
-            Remedy("fewer ranks on the node, or VLLM_SKIP_P2P_CHECK=1 where the links are known", "a wrong answer about the links shows later", "vllm", several_ranks=True),
-            Remedy("start the Ray cluster before the server", "another thing to run", "vllm", several_ranks=True),
-            Remedy("a processor with a faster single thread: each worker imports the framework anew", "another node"),
-        ),
-    ),
-    _Bound(
-        "front_end_bound", (Phase.API_READY,), "the front end, once the engine is up",
-        (Remedy("look at its lines: warm-ups of chat templates and processors, adapters, a second tokenizer", "nothing"),),
-    ),
-    _Bound(
-        "unlogged", (Phase.UNATTRIBUTED,), "what no stage of the engine logs",
-        (Remedy("look at the stamps around the longest gap: kernels that are tuned or built, warm-ups, joins of processes", "nothing"),),
-    ),
-    _Bound(
-        _NOT_TOLD_APART, (), "phases that no line parts",
-        (Remedy("start once with --load-format dummy and once with --enforce-eager, and compare (parse --against)", "two starts", "vllm"),
-         Remedy("a newer version logs more of its phases", "an update")),
-    ),
-)  # fmt: skip
-
-
-def diagnose(start: ParsedStartup) -> tuple[Diagnosis, ...]:
+def diagnose(start: LoggedStart) -> tuple[Diagnosis, ...]:
     """What a start failed of, or is bound by, heaviest first; empty only when the log gives no time at all.
 
     Of a start that failed, the failure. Else each part of at least a quarter of the start, or of what the log shows of it; where none is so large, the
     largest.
     """
-    if start.status in _FAILURES:
-        summary, remedies = _FAILURES[start.status]
-        return (
-            Diagnosis(
-                start.status, _with_figures(start, summary), None, None, start.evidence, _fitting(start, remedies)
-            ),
-        )
-    total = sum(start.phases.values()) + start.facts.get("download_s", 0.0)
-    bounds = sorted(_bounds(start, total), key=lambda entry: -(entry.seconds or 0.0))
+    statuses: Mapping[str, str] = common_table().statuses
+    if start.status in statuses:
+        summary = statuses[start.status] + _pool_figures(start)
+        return (Diagnosis(start.status, summary, None, None, start.evidence, _remedies(start, start.status)),)
+    bounds = sorted(_parts(start), key=lambda entry: -(entry.seconds or 0.0))
     found = [entry for entry in bounds if (entry.share or 0.0) >= DOMINANT_SHARE] or bounds[:1]
     concurrency = start.facts.get("max_concurrency_x")
     if start.is_ok and concurrency is not None and concurrency < _FEW_REQUESTS:
-        line = start.phase_evidence.get(Phase.KV_CACHE_INIT.value)
+        line = start.phase_evidence.get("kv_cache_init")
         summary = (
             f"the KV pool holds {concurrency:g} request(s) of full length: more at once are preempted and computed anew"
         )
-        remedies = _fitting(start, (*_MORE_MEMORY, *_SMALLER_GRAPHS, *_LOWER_PEAK))
-        found.append(Diagnosis("kv_cache_small", summary, None, None, line, remedies))
+        found.append(Diagnosis("kv_cache_small", summary, None, None, line, _remedies(start, "kv_cache_small")))
     return tuple(found)
 
 
-def _fitting(start: ParsedStartup, remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
-    """The remedies that this engine has, for its generation and its ranks."""
-    engine = (
-        "vllm"
-        if start.engine == "vllm"
-        else start.engine.removeprefix("vllm-")
-        if start.engine != "vllm-ascend"
-        else "vllm"
-    )
+def _remedies(start: LoggedStart, kind: str) -> tuple[Remedy, ...]:
+    """The remedies that this engine has, for its core and its ranks."""
+    common, table = common_table(), table_of(start.engine)
+    own = {} if table is None or start.engine in table.advice_not_for else table.remedies
+    names = table.advice.get(kind) if table is not None and own else None
     ranks = (start.tp or 1) * (start.pp or 1) * (start.dp or 1)
+    found = [(own | common.remedies)[name] for name in (common.advice.get(kind, ()) if names is None else names)]
     return tuple(
         remedy
-        for remedy in remedies
-        if remedy.engine in ("", engine)
-        and remedy.generation in ("", start.engine_generation or remedy.generation)
-        and (ranks > 1 or not remedy.several_ranks)
+        for remedy in found
+        if remedy.core in ("", start.engine_generation or remedy.core) and (ranks > 1 or not remedy.several_ranks)
     )
 
 
-def _bounds(start: ParsedStartup, total: float) -> list[Diagnosis]:
+def _parts(start: LoggedStart) -> list[Diagnosis]:
     """Every part of the start, with its share."""
+    total = sum(start.phases.values()) + start.facts.get("download_s", 0.0)
     if total <= 0:
         return []
     whole = "the start" if start.wall_s is not None else "what the log shows of the start"
+    bounds = dict(common_table().bounds)
+    named = {phase for bound in bounds.values() for phase in bound.phases}
+    bounds |= {f"{name}_bound": Bound((name,), name.replace("_", " ")) for name in start.phases if name not in named}
+    mixed = {name: seconds for name, seconds in start.phases.items() if _is_mixed(start, name)}
+    parts = {kind: {name: start.phases[name] for name in bound.phases if name in start.phases and name not in mixed} for kind, bound in bounds.items()}  # fmt: skip
     entries = []
-    download = start.facts.get("download_s", 0.0)
-    if download:
-        remedies = (
-            Remedy(
-                "put the weights on a volume or into the image before the start",
-                "storage; an update with each new model",
-            ),
-            Remedy("a mirror of the hub nearby", "another service"),
+    for kind, seconds_by_phase in (("download_bound", {"download": start.facts.get("download_s", 0.0)}), *parts.items(), (_NOT_TOLD_APART, mixed)):  # fmt: skip
+        seconds = sum(seconds_by_phase.values())
+        if seconds <= 0:
+            continue
+        names = [name for part in seconds_by_phase for name in start.joint.get(part, (part,))]
+        heaviest_first = sorted(names, key=lambda name: -start.phases.get(name, 0.0))
+        line = next((start.phase_evidence[name] for name in heaviest_first if name in start.phase_evidence), None)
+        what = (
+            bounds[kind].summary
+            if kind in bounds
+            else "downloading the weights"
+            if kind != _NOT_TOLD_APART
+            else " + ".join(names)
         )
-        summary = f"downloading the weights: {download / total:.0%} of {whole}"
-        entries.append(Diagnosis("download_bound", summary, download, download / total, start.phase_evidence.get("download"), remedies))  # fmt: skip
-    apart = {name: seconds for name, seconds in start.phases.items() if not _is_mixed(start, name)}
-    mixed = {name: seconds for name, seconds in start.phases.items() if name not in apart}
-    for bound in _BOUNDS:
-        parts = (
-            mixed
-            if bound.kind == _NOT_TOLD_APART
-            else {phase: apart[phase] for phase in bound.phases if phase in apart}
-        )
-        seconds = sum(parts.values())
-        if seconds > 0:
-            names = [name for part in parts for name in start.joint.get(part, (part,))]
-            shown = sorted(names, key=lambda name: -start.phases.get(name, 0.0))
-            line = next((start.phase_evidence[name] for name in shown if name in start.phase_evidence), None)
-            what = " + ".join(names) if bound.kind == _NOT_TOLD_APART else bound.summary
-            summary = f"{what}: {seconds / total:.0%} of {whole}{_detail(start, bound.kind)}"
-            entries.append(
-                Diagnosis(bound.kind, summary, seconds, seconds / total, line, _fitting(start, bound.remedies))
-            )
+        detail = _detail(start, bounds[kind].detail) if kind in bounds else ""
+        summary = f"{what}: {seconds / total:.0%} of {whole}{detail}"
+        entries.append(Diagnosis(kind, summary, seconds, seconds / total, line, _remedies(start, kind)))
     return entries
 
 
-def _is_mixed(start: ParsedStartup, name: str) -> bool:
+def _is_mixed(start: LoggedStart, name: str) -> bool:
     """Whether the seconds of a phase hold others that are bound by something else."""
     together = start.joint.get(name, ())
-    if {"weight_load", "model_init", "kv_cache_init"} >= set(together):
-        return False
-    return len({bound.kind for bound in _BOUNDS for phase in together if phase in bound.phases}) > 1 and not (
-        {"framework_bootstrap", "worker_spawn", "tokenizer_load", "api_ready"} >= set(together)
-    )
+    kinds = {kind for kind, bound in common_table().bounds.items() if set(together) & set(bound.phases)}
+    return len(kinds) > 1 and not any(group >= set(together) for group in _ALIKE)
 
 
-def _detail(start: ParsedStartup, kind: str) -> str:
-    if kind == "storage_bound":
+def _detail(start: LoggedStart, detail: str) -> str:
+    if detail == "bandwidth":
         return _bandwidth(start)
-    if kind == "compile_bound" and start.compile_cache == "cold":
+    if detail == "compile_cache" and start.compile_cache == "cold":
         return "; nothing came from the compile cache"
-    if kind == "unlogged":
+    if detail == "longest_gap":
         return _longest_gap(start)
     return ""
 
 
-def _bandwidth(start: ParsedStartup) -> str:
-    load, weights = start.phases.get(Phase.WEIGHT_LOAD.value, 0.0), start.facts.get("weights_gib", 0.0)
-    if load <= 0.1 or weights <= 0 or Phase.WEIGHT_LOAD.value in start.joint:
+def _bandwidth(start: LoggedStart) -> str:
+    load, weights = start.phases.get("weight_load", 0.0), start.facts.get("weights_gib", 0.0)
+    if load <= 0.1 or weights <= 0 or "weight_load" in start.joint:
         return ""
-    parts = len(start.facts.get("load_weights_parts_s", ())) or 1
-    return f", {weights:.1f} GiB a rank in {load:.1f} s{f' ({parts} models)' if parts > 1 else ''}, {weights / load:.2f} GiB/s"
+    models = len(start.facts.get("load_weights_parts_s", ())) or 1
+    return f", {weights:.1f} GiB a rank in {load:.1f} s{f' ({models} models)' if models > 1 else ''}, {weights / load:.2f} GiB/s"
 
 
-def _longest_gap(start: ParsedStartup) -> str:
+def _longest_gap(start: LoggedStart) -> str:
     """Between which events most of it lies."""
     gaps = [(later.elapsed_s - earlier.elapsed_s, earlier, later) for earlier, later in pairwise(start.moments)]
     if not gaps:
@@ -324,10 +143,100 @@ def _longest_gap(start: ParsedStartup) -> str:
     return f"; the longest gap, {seconds:.0f} s, lies between {earlier.event} (line {earlier.line_number}) and {later.event} (line {later.line_number})"
 
 
-def _with_figures(start: ParsedStartup, summary: str) -> str:
+def _pool_figures(start: LoggedStart) -> str:
     needed, available = start.facts.get("kv_needed_gib"), start.facts.get("available_kv_gib")
-    if start.status == "kv_cache_too_small" and needed is not None and available is not None:
-        summary += f": {needed:g} GiB needed, {available:g} GiB there"
-        if "max_model_len_fit" in start.facts:
-            summary += f"; {start.facts['max_model_len_fit']:.0f} tokens would fit"
-    return summary
+    if start.status != "kv_cache_too_small" or needed is None or available is None:
+        return ""
+    fitting = start.facts.get("max_model_len_fit")
+    return f": {needed:g} GiB needed, {available:g} GiB there" + (
+        "" if fitting is None else f"; {fitting:.0f} tokens would fit"
+    )
+
+
+# --- starts side by side ------------------------------------------------------------------------------------------------
+
+
+class Difference(NamedTuple):
+    """One start against the base."""
+
+    label: str
+    """eager, dummy, or what else differs."""
+    isolates: tuple[str, ...]
+    """Phases that one of the two leaves out; empty when they differ in anything else as well."""
+    isolated_by_wall_s: float | None
+    """Seconds of these phases: the difference of the wall times of the start that has them and the one that has not."""
+    isolated_s: float | None
+    """The same seconds as the log gives them that has them."""
+    wall_s: float | None
+    """Base less this start, first line to ready; the two stamps resolve it to ``resolution_s``."""
+    resolution_s: float
+    phases: dict[str, float]
+    """Phase -> base less this start."""
+
+
+class Comparison(NamedTuple):
+    """A base and the starts against it."""
+
+    base: LoggedStart
+    others: tuple[LoggedStart, ...]
+    differences: tuple[Difference, ...]
+
+
+def compare(base: LoggedStart, others: Sequence[LoggedStart]) -> Comparison:
+    """Differences of starts of one model to a base. Raises ConfigError for starts of different engines or models, and without any other start."""
+    if not others:
+        raise ConfigError("against", "none", "nothing to compare with", "give the log of another start")
+    for other in others:
+        for field in ("engine", "model"):
+            mine, theirs = getattr(base, field), getattr(other, field)
+            if None not in (mine, theirs) and _last_part(mine) != _last_part(theirs):
+                raise conflict(field, theirs, f"the base ({mine})", "compare starts of one model and engine")
+    return Comparison(base, tuple(others), tuple(_difference(base, other) for other in others))
+
+
+def _last_part(text: str) -> str:
+    return text.rstrip("/").rsplit("/", 1)[-1].lower()
+
+
+def _difference(base: LoggedStart, other: LoggedStart) -> Difference:
+    """What sets two starts apart. The base has the phases, or the other one has them: then the differences are negative."""
+    signs = {
+        "eager": is_eager(other) - is_eager(base),
+        "dummy": (other.load_format == "dummy") - (base.load_format == "dummy"),
+    }
+    signs = {label: sign for label, sign in signs.items() if sign}
+    changed = _changed(base, other)
+    isolates: list[str] = []
+    if len(set(signs.values())) == 1 and not changed:
+        isolates = [phase for label in signs for phase in common_table().leaves_out[label]]
+    labels = [f"{'' if sign > 0 else 'not '}{label}" for label, sign in signs.items()] + changed[:3]
+    wall = None if base.wall_s is None or other.wall_s is None else base.wall_s - other.wall_s
+    sign = 1 if set(signs.values()) == {1} else -1
+    has_them = base if sign > 0 else other
+    known = [has_them.phases[name] for name in isolates if name in has_them.phases]
+    names = [name for name in phase_names() if name in base.phases or name in other.phases]
+    return Difference(
+        label=" + ".join(labels) or "same settings",
+        isolates=tuple(isolates),
+        isolated_by_wall_s=None if wall is None or not isolates else wall * sign,
+        wall_s=wall,
+        isolated_s=sum(known) if known else None,
+        resolution_s=max(base.stamp_resolution_s or 1.0, other.stamp_resolution_s or 1.0),
+        phases={name: base.phases.get(name, 0.0) - other.phases.get(name, 0.0) for name in names},
+    )
+
+
+def is_eager(start: LoggedStart) -> bool:
+    """Whether a start ran without torch.compile and graphs."""
+    return start.flags.get("enforce_eager") is True or start.settings.get("enforce_eager") is True
+
+
+def _changed(base: LoggedStart, other: LoggedStart) -> list[str]:
+    """What else differs: arguments, version, ranks, number formats; names and ports aside."""
+    names = (base.flags.keys() | other.flags.keys()) - NAMES - {"enforce_eager", "load_format"}
+    flags = sorted(name for name in names if base.flags.get(name) != other.flags.get(name))
+    pairs = {
+        name: (getattr(base, name), getattr(other, name))
+        for name in ("engine_version", "tp", "pp", "dp", "dtype", "quantization")
+    }
+    return [name for name, (mine, theirs) in pairs.items() if None not in (mine, theirs) and mine != theirs] + flags

@@ -1,4 +1,5 @@
-"""From what stands in a file to what a process logged: prefixes of containers, journals and JSON taken off, stamps read, splices undone.
+"""From what stands in a file to what a process logged: prefixes of containers, journals and JSON taken off, stamps read, splices undone;
+and the templates that find figures in such a line.
 
 One physical line may hold several logged ones (workers write into a progress bar), one logged line may arrive in many wrappings. The stamp
 of the engine is kept apart from the stamp that whatever carried the line put before it.
@@ -14,16 +15,12 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-__all__ = ["STAMP_ANCHORS", "Line", "split_line"]
-
-_LONGEST_LINE = 2**17
-"""Characters of one physical line that are looked at."""
-_MOST_PIECES = 64
-
+_MAX_LINE = 2**17  # characters of one physical line that are looked at
+_MAX_PIECES = 64
 _DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 _MONTHS = {
     name: i
-    for i, name in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])
+    for i, name in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
 }
 
 
@@ -34,7 +31,7 @@ class Line(NamedTuple):
     stamp: float | None = None
     """Seconds on the engine's own clock; what its zero is depends on ``clock``."""
     clock: str = ""
-    """Layout of the stamp: vllm, sglang, rust, llama.cpp, tensorrt-llm, lmdeploy; empty without one."""
+    """Layout of the stamp, one of ``LAYOUTS``; empty without one."""
     decimals: int = 0
     """Digits of the stamp behind the point."""
     stamped: str = ""
@@ -75,11 +72,6 @@ def _absolute(text: str) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _american(text: str) -> float | None:
-    """``MM/DD/YYYY-HH:MM:SS``."""
-    return _absolute(f"{text[6:10]}-{text[0:2]}-{text[3:5]} {text[11:]}")
-
-
 def _elapsed(text: str) -> float | None:
     """``M.SS.mmm.uuu`` since the process began."""
     minutes, seconds, milli, micro = text.split(".")
@@ -89,81 +81,90 @@ def _elapsed(text: str) -> float | None:
 def _syslog(text: str) -> float | None:
     """``Mon DD HH:MM:SS``."""
     month = _MONTHS.get(text[0:3])
-    return None if month is None else _year_day(f"{month + 1:02d}-{int(text[4:6]):02d} {text[7:]}")
+    return None if month is None else _year_day(f"{month:02d}-{int(text[4:6]):02d} {text[7:]}")
 
 
 _ISO = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _SECONDS = r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,6})?"
 
-_HEADERS = re.compile(
-    rf"(?P<vllm_level>DEBUG|INFO|WARNING|ERROR|CRITICAL) {{1,4}}(?P<vllm>[0-9]{{2}}-[0-9]{{2}} {_SECONDS}) \[?(?P<source>[\w./<>-]{{1,120}}:[0-9]{{1,6}})\] ?"
-    rf"|\[(?P<sglang>[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}} {_SECONDS})(?P<ranks>(?: [A-Z]{{2,8}}[0-9]{{1,4}}){{0,8}})\] "
-    rf"|\[(?P<hours>{_SECONDS})(?P<hour_ranks>(?: [A-Z]{{2,8}}[0-9]{{1,4}}){{0,8}})\] "
-    rf"|(?P<rust>[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{_SECONDS}Z) {{1,2}}(?P<rust_level>INFO|WARN|ERROR|DEBUG|TRACE) (?![0-9]{{2}}-[0-9]{{2}} )"
-    r"|(?:^|(?<= ))(?P<elapsed>[0-9]{1,5}\.[0-9]{2}\.[0-9]{3}\.[0-9]{3}) (?P<elapsed_level>[IWED]) "
-    rf"|\[(?P<american>[0-9]{{2}}/[0-9]{{2}}/[0-9]{{4}}-{_SECONDS})\] (?:\[TRT-LLM\] )?(?:\[RANK (?P<trt_rank>[0-9]{{1,4}})\] )?\[(?P<american_level>[A-Z]{{1,8}})\] "
-    r"|\b[IWEF](?P<klog>[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}) {1,8}[0-9]{1,8} [\w.-]{1,80}:[0-9]{1,6}\] "
-    rf"|(?P<lmdeploy>[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}} {_SECONDS}) - (?:lmdeploy|turbomind)[\w.]{{0,40}} - (?P<lmdeploy_level>[A-Z]{{4,8}}) - "
-)
 
-
-_AT_HEAD = re.compile(r"(?:# )?(?:\([A-Za-z][^()]{1,120}\) ){0,2}(?=DEBUG |INFO |WARNING |ERROR |\[[0-9]{4}-)")
-_MAY_FOLLOW = re.compile(
-    r"[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}|[0-9]T[0-9]{2}:[0-9]{2}:|\.[0-9]{3}\.[0-9]{3} [IWED]|[0-9]{4}-[0-9]{2}:[0-9]{2}|[IWEF][0-9]{4} |\[[0-9]{2}:[0-9]{2}:[0-9]{2}"
-)
-"""What every header holds."""
-
-
-class _Kind(NamedTuple):
-    clock: str
+class _Layout(NamedTuple):
+    header: str
+    """Groups: the stamp by the name of the layout; ``_level`` and ``_ranks`` after that name. The last group is always there."""
     read: Callable[[str], float | None]
-    level: str | None
+    anchor: bytes
+    """What a line with such a stamp holds; cheap, to find the last one of a block."""
 
 
-_KINDS: Mapping[str, _Kind] = {
-    "vllm": _Kind("vllm", _year_day, "vllm_level"),
-    "sglang": _Kind("sglang", _absolute, None),
-    "hours": _Kind("sglang", _time_of_day, None),
-    "rust": _Kind("rust", _absolute, "rust_level"),
-    "elapsed": _Kind("llama.cpp", _elapsed, "elapsed_level"),
-    "american": _Kind("tensorrt-llm", _american, "american_level"),
-    "klog": _Kind("klog", lambda text: _year_day(f"{text[0:2]}-{text[2:]}"), None),
-    "lmdeploy": _Kind("lmdeploy", _absolute, "lmdeploy_level"),
+LAYOUTS: Mapping[str, _Layout] = {
+    "month_day": _Layout(
+        rf"(?P<month_day_level>DEBUG|INFO|WARNING|ERROR|CRITICAL) {{1,4}}(?P<month_day>[0-9]{{2}}-[0-9]{{2}} {_SECONDS}) "
+        r"\[?(?P<month_day_source>[\w./<>-]{1,120}:[0-9]{1,6})\] ?",
+        _year_day,
+        rb"(?:DEBUG|INFO|WARNING|ERROR) [0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}",
+    ),
+    "bracketed": _Layout(
+        rf"\[(?P<bracketed>{_DATE} {_SECONDS})(?P<bracketed_ranks>(?: [A-Z]{{2,8}}[0-9]{{1,4}}){{0,8}})\] ",
+        _absolute,
+        rb"\[(?:[0-9]{4}-[0-9]{2}-[0-9]{2} )?[0-9]{2}:[0-9]{2}:[0-9]{2}",
+    ),
+    "hours": _Layout(
+        rf"\[(?P<hours>{_SECONDS})(?P<hours_ranks>(?: [A-Z]{{2,8}}[0-9]{{1,4}}){{0,8}})\] ", _time_of_day, b""
+    ),
+    "iso_level": _Layout(
+        rf"(?P<iso_level>{_DATE}T{_SECONDS}Z) {{1,2}}(?P<iso_level_level>INFO|WARN|ERROR|DEBUG|TRACE) (?![0-9]{{2}}-[0-9]{{2}} )",
+        _absolute,
+        rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}",
+    ),
+    "elapsed": _Layout(
+        r"(?:^|(?<= ))(?P<elapsed>[0-9]{1,5}\.[0-9]{2}\.[0-9]{3}\.[0-9]{3}) (?P<elapsed_level>[IWED]) ",
+        _elapsed,
+        rb"[0-9]\.[0-9]{2}\.[0-9]{3}\.[0-9]{3} [IWED] ",
+    ),
+    "american": _Layout(
+        rf"\[(?P<american>[0-9]{{2}}/[0-9]{{2}}/[0-9]{{4}}-{_SECONDS})\] (?:\[[A-Z]{{2,5}}-[A-Z]{{2,5}}\] )?"
+        r"(?:\[RANK (?P<american_ranks>[0-9]{1,4})\] )?\[(?P<american_level>[A-Z]{1,8})\] ",
+        lambda text: _absolute(f"{text[6:10]}-{text[0:2]}-{text[3:5]} {text[11:]}"),
+        rb"\[[0-9]{2}/[0-9]{2}/[0-9]{4}-[0-9]{2}:[0-9]{2}",
+    ),
+    "klog": _Layout(
+        r"\b[IWEF](?P<klog>[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}) {1,8}[0-9]{1,8} [\w.-]{1,80}:[0-9]{1,6}\] ",
+        lambda text: _year_day(f"{text[0:2]}-{text[2:]}"),
+        rb"[IWEF][0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6} ",
+    ),
+    "dashed": _Layout(
+        rf"(?P<dashed>{_DATE} {_SECONDS}) - [a-z][\w.]{{1,50}} - (?P<dashed_level>[A-Z]{{4,8}}) - ",
+        _absolute,
+        rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3} - ",
+    ),
 }
-
-_KIND_OF_GROUP = {
-    "source": "vllm", "ranks": "sglang", "hour_ranks": "hours", "rust_level": "rust", "elapsed_level": "elapsed", "american_level": "american",
-    "klog": "klog", "lmdeploy_level": "lmdeploy",
-}  # fmt: skip
-"""Last group of each header -> its layout."""
-_WHOLE_SECONDS = len("MM-DD HH:MM:SS")
-
-STAMP_ANCHORS: Mapping[str, re.Pattern[bytes]] = {
-    "vllm": re.compile(rb"(?:DEBUG|INFO|WARNING|ERROR) [0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"),
-    "sglang": re.compile(rb"\[(?:[0-9]{4}-[0-9]{2}-[0-9]{2} )?[0-9]{2}:[0-9]{2}:[0-9]{2}"),
-    "rust": re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"),
-    "llama.cpp": re.compile(rb"[0-9]\.[0-9]{2}\.[0-9]{3}\.[0-9]{3} [IWED] "),
-    "tensorrt-llm": re.compile(rb"\[[0-9]{2}/[0-9]{2}/[0-9]{4}-[0-9]{2}:[0-9]{2}"),
-    "klog": re.compile(rb"[IWEF][0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6} "),
-    "lmdeploy": re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3} - "),
-}
-"""Clock -> what a line with such a stamp holds; cheap, to find the last one of a block."""
-
+"""Layouts of stamps that engines print. A table of an engine names its own as ``clock``; ``hours`` counts as ``bracketed``."""
+YEARLY = frozenset({"month_day", "klog"})
+"""Layouts that tell no year."""
+ANCHORS: Mapping[str, re.Pattern[bytes]] = {name: re.compile(row.anchor) for name, row in LAYOUTS.items() if row.anchor}
+_HEADERS = re.compile("|".join(row.header for row in LAYOUTS.values()))
+_AT_HEAD = re.compile(r"(?:# )?(?:\([A-Za-z][^()]{1,120}\) ){0,2}(?=DEBUG |INFO |WARNING |ERROR |\[[0-9]{4}-)")
+_MAY_FOLLOW = re.compile(  # what every header holds
+    r"[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}|[0-9]T[0-9]{2}:[0-9]{2}:|\.[0-9]{3}\.[0-9]{3} [IWED]|[0-9]{4}-[0-9]{2}:[0-9]{2}|"
+    r"[IWEF][0-9]{4} |\[[0-9]{2}:[0-9]{2}:[0-9]{2}"
+)
 
 # --- carriers -----------------------------------------------------------------------------------------------------------
 
+# Codes of a terminal; a paste may have lost the escape character of those that colour.
 _ANSI = re.compile(r"(?:\x1b|#033|\^\[)(?:\[[0-9;:?]{0,24}[ -/]{0,2}[@-~]|[@-Z\\-_])|\[[0-9]{1,2}(?:;[0-9]{1,3}){0,4}m")
-"""Codes of a terminal; a paste may have lost the escape character of those that colour."""
 _CHANNEL = re.compile(
-    r"(?:\x1b\[[0-9;]{0,12}m)?(?P<compose>[\w./@:-]{1,100}) {1,40}\| |\[(?P<pod>(?:pod|container)/[\w./:-]{1,200})\] |(?P<stern>[a-z0-9][a-z0-9.-]{2,60}-(?:[a-z0-9]{4,10}-[a-z0-9]{3,5}|[0-9]{1,3})) [a-z0-9][a-z0-9-]{0,40} (?=\(|\[|INFO|WARNING|ERROR|DEBUG|Loading |Capturing |Traceback)"
+    r"(?:\x1b\[[0-9;]{0,12}m)?(?P<compose>[\w./@:-]{1,100}) {1,40}\| |\[(?P<pod>(?:pod|container)/[\w./:-]{1,200})\] |"
+    r"(?P<stern>[a-z0-9][a-z0-9.-]{2,60}-(?:[a-z0-9]{4,10}-[a-z0-9]{3,5}|[0-9]{1,3})) [a-z0-9][a-z0-9-]{0,40} "
+    r"(?=\(|\[|INFO|WARNING|ERROR|DEBUG|Loading |Capturing |Traceback)"
 )
 _CARRIERS: tuple[tuple[re.Pattern[str], Callable[[str], float | None]], ...] = (
     (re.compile(rf"(?:<[0-9]{{1,3}}>1? ?)?(?P<stamp>{_ISO})(?: std(?:out|err) [FP])?(?=[ \t:])"), _absolute),
     (re.compile(r"(?:<[0-9]{1,3}>)?(?P<stamp>[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?) "), _syslog),
     (re.compile(r"\[?(?P<stamp>1[0-9]{9}(?:\.[0-9]{1,9})?)\]?[ :]"), float),
 )  # fmt: skip
-_CARRIER_HEADS = frozenset("0123456789<[")
-"""What stamps of carriers begin with, but for the names of months."""
+_CARRIER_HEADS = frozenset("0123456789<[")  # what stamps of carriers begin with, but for the names of months
 _MESSAGE_KEYS = ("message", "log", "msg", "MESSAGE", "text", "line", "body", "event")
 _TIME_KEYS = ("time", "timestamp", "@timestamp", "ts", "asctime", "__REALTIME_TIMESTAMP")
 _LEVEL_KEYS = ("levelname", "level", "severity")
@@ -174,46 +175,35 @@ _FIELD = re.compile(r"([a-z_]+)=([^ ,)]+)")
 
 def split_line(raw: bytes) -> Iterator[Line]:
     """The logged lines in one physical line. Bounded work, never an exception."""
-    text = raw[:_LONGEST_LINE].decode("utf-8", "replace")
-    channel = ""
-    match = _CHANNEL.match(text) if _may_name_a_channel(text) else None
-    if match is not None:
-        channel = match.group("compose") or match.group("pod") or match.group("stern")
+    text = raw[:_MAX_LINE].decode("utf-8", "replace")
+    channel, first = "", text[:1]
+    # A cheap look at what most lines begin with: INFO, (Worker_TP0, a bar.
+    may_name_channel = first.islower() or first.isdigit() or first in "[\x1b" or "| " in text[:150]
+    if may_name_channel and (match := _CHANNEL.match(text)):
+        channel = match["compose"] or match["pod"] or match["stern"]
         text = text[match.end() :]
-    carried = None
-    if text[:1] == "{" or text[:1] == " ":
-        record = _json_record(text)
-        if record is not None:
-            text, carried, level, pod = record
-            for line in text.splitlines()[:_MOST_PIECES]:
-                for piece in _pieces(_plain(line), carried, channel or pod):
-                    yield piece if piece.level else piece._replace(level=level)
-            return
+    if text[:1] in ("{", " ") and (record := _json_record(text)) is not None:
+        text, carried, level, pod = record
+        for line in text.splitlines()[:_MAX_PIECES]:
+            for piece in _pieces(_plain(line), carried, channel or pod):
+                yield piece if piece.level else piece._replace(level=level)
+        return
     yield from _pieces(_plain(text), None, channel)
-
-
-def _may_name_a_channel(text: str) -> bool:
-    """A cheap look at what most lines begin with: ``INFO``, ``(Worker_TP0``, a bar."""
-    first = text[:1]
-    return first.islower() or first.isdigit() or first in "[\x1b" or "| " in text[:150]
 
 
 def _plain(text: str) -> str:
     """Without the codes that colour a terminal; what escape characters remain are no codes."""
-    return (
-        _ANSI.sub("", text).replace("\x1b", "")
-        if "\x1b" in text or "[0m" in text or "#033" in text or "^[" in text
-        else text
-    )
+    if "\x1b" in text or "[0m" in text or "#033" in text or "^[" in text:
+        return _ANSI.sub("", text).replace("\x1b", "")
+    return text
 
 
 def _pieces(text: str, carried: float | None, channel: str) -> Iterator[Line]:
     """Split at every header; what stands before the first one is a line of its own when it is more than a prefix."""
     if carried is None and (text[:1] in _CARRIER_HEADS or text[:3] in _MONTHS):
         for pattern, read in _CARRIERS:
-            match = pattern.match(text)
-            if match is not None:
-                carried = _read(read, match.group("stamp"))
+            if match := pattern.match(text):
+                carried = _read(read, match["stamp"])
                 break
     headers = _headers(text)
     if not headers:
@@ -230,7 +220,7 @@ def _pieces(text: str, carried: float | None, channel: str) -> Iterator[Line]:
 
 
 def _headers(text: str) -> list[re.Match[str]]:
-    """All headers in a line. Most lines have the one of vLLM, at their head; only where more may follow is the rest searched."""
+    """All headers in a line. Most lines have one, at their head; only where more may follow is the rest searched."""
     first = _AT_HEAD.match(text)
     if first is not None:
         first = _HEADERS.match(text, first.end())
@@ -238,41 +228,24 @@ def _headers(text: str) -> list[re.Match[str]]:
             return [first]
     elif not _MAY_FOLLOW.search(text):
         return []
-    return list(islice(_HEADERS.finditer(text), _MOST_PIECES))
+    return list(islice(_HEADERS.finditer(text), _MAX_PIECES))
 
 
 def _logged(match: re.Match[str], text: str, position: int, end: int, carried: float | None, channel: str) -> Line:
-    name = _KIND_OF_GROUP[match.lastgroup or ""]
-    kind, stamp = _KINDS[name], match.group(name)
-    start = match.start()
-    ranks = ""
-    if name in ("sglang", "hours"):
-        ranks = match.group("ranks" if name == "sglang" else "hour_ranks").strip()
-    elif name == "american":
-        ranks = match.group("trt_rank") or ""
-    elif start > position:
+    name, groups = _LAYOUT_OF_GROUP[match.lastgroup or ""], match.groupdict()
+    stamp, start = match[name], match.start()
+    ranks = (groups.get(f"{name}_ranks") or "").strip()
+    if f"{name}_ranks" not in groups and start > position:
         ranks = _rank(text[max(position, start - 200) : start])
-    return Line(
-        text[match.end() : end].strip(),
-        _read(kind.read, stamp),
-        kind.clock,
-        _decimals(stamp, name),
-        stamp,
-        carried,
-        ranks,
-        match.group(kind.level) if kind.level else "",
-        channel,
-    )
-
-
-def _decimals(stamp: str, name: str) -> int:
-    """Digits of a stamp behind the point."""
-    if len(stamp) <= _WHOLE_SECONDS:
-        return 0
-    if name == "elapsed":
-        return 6
     point = max(stamp.rfind("."), stamp.rfind(","))
-    return len(stamp[point + 1 :].rstrip("Z")) if point >= 0 else 0
+    decimals = 6 if name == "elapsed" else len(stamp[point + 1 :].rstrip("Z")) if point >= 0 else 0
+    return Line(
+        text[match.end() : end].strip(), _read(LAYOUTS[name].read, stamp), "bracketed" if name == "hours" else name, decimals, stamp,
+        carried, ranks, groups.get(f"{name}_level") or "", channel,
+    )  # fmt: skip
+
+
+_LAYOUT_OF_GROUP = {f"{name}{part}": name for name in LAYOUTS for part in ("", "_level", "_ranks", "_source")}
 
 
 @lru_cache(maxsize=4096)
@@ -286,14 +259,12 @@ def _read(read: Callable[[str], float | None], stamp: str) -> float | None:
 @lru_cache(maxsize=4096)
 def _rank(text: str) -> str:
     """The process that names itself last in a prefix such as ``(EngineCore_DP0 pid=7) (Worker_TP1 pid=9) ``."""
-    found = None
-    for found in _RANK.finditer(text):  # noqa: B007  the last one is wanted
-        pass
-    if found is None:
+    found = list(_RANK.finditer(text))
+    if not found:
         return ""
-    fields = dict(_FIELD.findall(found.group("fields")))
+    fields = dict(_FIELD.findall(found[-1]["fields"]))
     wanted = [f"{key}={fields[key]}" for key in ("rank", "pid", "ip") if key in fields]
-    return " ".join([found.group("name"), *wanted]) if wanted else ""
+    return " ".join([found[-1]["name"], *wanted]) if wanted else ""
 
 
 def _json_record(text: str) -> tuple[str, float | None, str, str] | None:
@@ -304,44 +275,142 @@ def _json_record(text: str) -> tuple[str, float | None, str, str] | None:
         return None
     if not isinstance(record, dict):
         return None
-    inner = record.get("fields")
+    inner, pods = record.get("fields"), record.get("kubernetes")
     places: list[Mapping[str, Any]] = [record, inner] if isinstance(inner, dict) else [record]
     message = _first_text(places, _MESSAGE_KEYS)
     if message is None:
         return None
-    pods = record.get("kubernetes")
     channel = _first_text([*places, pods] if isinstance(pods, dict) else places, _CHANNEL_KEYS) or ""
     stamp = next((place[key] for place in places for key in _TIME_KEYS if key in place), None)
-    target = record.get("target")
-    if isinstance(target, str):
-        message = f"{target[:200]}: {message}"
+    if isinstance(record.get("target"), str):
+        message = f"{record['target'][:200]}: {message}"
     return message, _json_time(stamp), (_first_text(places, _LEVEL_KEYS) or "").upper(), channel[:200]
 
 
 def _first_text(places: list[Mapping[str, Any]], keys: tuple[str, ...]) -> str | None:
-    for place in places:
-        for key in keys:
-            if isinstance(place.get(key), str):
-                return str(place[key]).encode("utf-8", "replace").decode()
-    return None
+    texts = (place[key] for place in places for key in keys if isinstance(place.get(key), str))
+    found = next(texts, None)
+    return None if found is None else str(found).encode("utf-8", "replace").decode()
 
 
 def _json_time(value: object) -> float | None:
     """Seconds since 1970 from ISO text or from a number of seconds, milliseconds, microseconds or nanoseconds."""
     if isinstance(value, str):
         iso = _absolute(value[:40])
-        if iso is not None:
+        if iso is not None or not re.fullmatch(r"[0-9]{1,20}(?:\.[0-9]{1,9})?", value[:40]):
             return iso
-        if not re.fullmatch(r"[0-9]{1,20}(?:\.[0-9]{1,9})?", value[:40]):
-            return None
         value = float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e30:
         return None
+    return next((value / scale for scale in (1.0, 1e3, 1e6, 1e9) if 5e8 <= value / scale < 1e10), None)
+
+
+# --- templates ----------------------------------------------------------------------------------------------------------
+
+SECONDS_PER_UNIT: Mapping[str, float] = {
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "millisecond": 1e-3, "milliseconds": 1e-3,
+    "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0,
+    "m": 60.0, "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0,
+}  # fmt: skip
+"""Word after a figure -> seconds."""
+_GIB_PER_UNIT: Mapping[str, float] = {  # engines divide by 2^30 whatever they print
+    "b": 2.0**-30, "bytes": 2.0**-30, "kb": 2.0**-20, "kib": 2.0**-20, "mb": 2.0**-10, "mib": 2.0**-10,
+    "gb": 1.0, "gib": 1.0, "tb": 1024.0, "tib": 1024.0,
+}  # fmt: skip
+_MAX_FIGURE, _MAX_SECONDS = 1e15, 1e7
+_BYTES = 2.0**20  # a size without a unit from here on was printed in bytes: nobody has a million GiB
+_MAX_GAP = 400
+_MAX_BEGINNINGS = 4  # places in a line where a template is tried
+_TIME_UNIT = r"(?:milliseconds?|seconds?|secs?|minutes?|mins?|hours|[nuµμm]s|[smh])"
+_NUMBER = r"[-+]?[0-9][0-9,]{0,20}(?:\.[0-9]{1,12})?(?:[eE][-+]?[0-9]{1,2})?"
+_PLAIN = re.compile(r"[ !#-\[\]-~]+")  # the same inside a JSON string: no quotes, no backslashes, nothing beyond ASCII
+_PLACE = re.compile(r"\{(\*|=?[a-z_]+)\}")
+
+
+class Found(NamedTuple):
+    """A line that fits a template."""
+
+    values: Mapping[str, str]
+    """Name -> what stands in its place; ``<name>_unit`` -> the unit behind a figure, where there is one."""
+    end: int
+    """Where the template ends in the line."""
+
+
+class Template(NamedTuple):
+    """A compiled template. What stands between two gaps is a regular expression in which nothing repeats inside something that repeats; the gaps
+    are looked up one after the other, without going back, from the first few places where the template may begin. So no line can take long."""
+
+    literal: str
+    """Its longest plain piece: a line without it cannot match, a JSON record of the line has it too."""
+    parts: tuple[re.Pattern[str], ...]
+    """What stands between the gaps."""
+    facts: tuple[str, ...]
+    """Names of the figures in it."""
+    words: tuple[str, ...]
+    """Names of the words in it."""
+
+    def search(self, text: str) -> Found | None:
+        """The first place in ``text`` that fits, or None."""
+        for match in islice(self.parts[0].finditer(text), _MAX_BEGINNINGS):
+            values, end = match.groupdict(), match.end()
+            for part in self.parts[1:]:
+                following = part.search(text, end, end + _MAX_GAP)
+                if following is None:
+                    break
+                values |= following.groupdict()
+                end = following.end()
+            else:
+                return Found(values, end)
+        return None
+
+
+@lru_cache(maxsize=1024)
+def template(text: str) -> Template:
+    """The compiled form of a line as the engine prints it, with the names of facts in the place of the figures.
+
+    ``"Model loading took {weights_gib} and {model_loading_s}"`` reads two numbers with their units. The ending of a name says what it is: ``_s``
+    seconds (with or without a unit of time), ``_gib`` GiB (engines write GB and mean GiB), ``_x`` a factor; anything else is a whole number, which
+    may have thousands separators. ``{*}`` skips text, ``{=name}`` takes a word, ``{end}`` is the end of the line. Everything else is literal.
+    """
+    pieces = _PLACE.split(text)
+    parts: list[list[str]] = [[]]
+    facts, words = [], []
+    for index, piece in enumerate(pieces):
+        if index % 2 == 0:
+            parts[-1].append(re.escape(piece).replace(r"\ ", " "))
+        elif piece == "end":
+            parts[-1].append(r" {0,8}\Z")
+        elif piece == "*":
+            parts.append([])
+        elif piece.startswith("="):
+            words.append(piece[1:])
+            parts[-1].append(rf"(?P<{piece[1:]}>[^\s,'\"\x1b]{{1,300}})")
+        else:
+            facts.append(piece)
+            parts[-1].append(_place(piece))
+    literal = max((run for piece in pieces[::2] for run in _PLAIN.findall(piece)), key=lambda run: len(run.strip()))
+    compiled = tuple(re.compile("".join(part)) for part in parts if part != [""])
+    return Template(literal, compiled, tuple(facts), tuple(words))
+
+
+def _place(name: str) -> str:
+    if name.endswith("_s"):
+        return rf"(?P<{name}>{_NUMBER}) ?\[?(?P<{name}_unit>{_TIME_UNIT}\b)?"
+    if name.endswith("_gib"):  # no time
+        return rf"(?P<{name}>{_NUMBER}) ?(?P<{name}_unit>(?:[KkMGT]i?B|[Bb]ytes|B)\b)?(?![0-9]|\.[0-9]| ?(?:s|ms|secs?|seconds?)\b)"
+    return rf"(?P<{name}>{_NUMBER})" if name.endswith("_x") else rf"(?P<{name}>[0-9][0-9,]{{0,20}})"
+
+
+def figure(name: str, number: str, unit: str | None) -> float | None:
+    """The value of a fact in the unit of its name: seconds, GiB, a factor, a count. None for a figure that cannot be."""
     try:
-        seconds = float(value)
-    except OverflowError:
+        value = float(number.replace(",", ""))
+    except ValueError:
         return None
-    for scale in (1.0, 1e3, 1e6, 1e9):
-        if 5e8 <= seconds / scale < 1e10:
-            return seconds / scale
-    return None
+    if name.endswith("_s"):
+        value *= SECONDS_PER_UNIT.get(unit or "s", 1.0)
+        return value if 0 <= value <= _MAX_SECONDS else None
+    if name.endswith("_gib"):
+        value *= _GIB_PER_UNIT.get((unit or ("bytes" if abs(value) >= _BYTES else "GiB")).lower(), 1.0)
+        return value if abs(value) <= _MAX_FIGURE / 2**30 else None
+    return value if abs(value) <= _MAX_FIGURE else None

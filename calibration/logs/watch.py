@@ -18,44 +18,31 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from calibration.logs.configuration import logged_engine
-from calibration.logs.events import Event
-from calibration.logs.parser import StartupLogParser
-from calibration.logs.startup import ParsedStartup
+from calibration.logs.parsed import LoggedStart
+from calibration.logs.parser import Event, StartupLogParser
 from startup_model.engines.config import EngineConfig
+from startup_model.engines.logtable import cached_phases, common_table, phase_names
 from startup_model.errors import ConfigError, StartupModelError
 from startup_model.evaluate import check_level
 from startup_model.models.config import ModelConfig
-from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
+from startup_model.phases import AFTER_READY, BEFORE_ENGINE
 from startup_model.prediction import StartupPrediction
 from startup_model.predictor import HardwareLike, ModelLike, ProfileLike, as_model, as_profile, predict
 
-__all__ = ["Expectation", "Outlook", "StartupWatch"]
-
-_STEADY = 0.02
-"""k of the pace, as a share of the expected total: a first phase of a blink says little."""
-_SLOWEST, _FASTEST = 50.0, 0.02
-_OVERRUN = 0.99
-"""Quantile of a phase from which it is said to overrun."""
-_BAR_COUNTS_FROM = 0.1
-"""Share of a progress bar from which it is believed."""
-_AFTER_BAR = 0.03
-"""What a phase still has to do when its bar is full, as a share of what it has lasted."""
-_BAR_FACTOR = 1.5
-"""By which the rest of a progress bar may be wrong: shards and graphs are not all of one size."""
-_FAR = 1e-6
-"""Least probability of lasting so long that is reckoned with."""
-_PARETO = 1.5
-"""Exponent of the tail of a phase that overruns: half of them end within another 0.6 of what they have lasted, 19 of 20 within 6.4."""
-_WIDEST = 3.0
-"""A factor of an interval is raised to this power at most."""
-_ENOUGH = 0.05
-"""Share of the expected total from which the phases other than the load set the pace."""
-_STAMP = 1.0
-"""Seconds that stamps of whole seconds may be off."""
-_WORTH_A_WORD_S = 2.0
-"""Seconds by which a phase has to exceed its expectation at least, to overrun."""
-_ORDER = {phase: index for index, phase in enumerate(Phase)}
-_NOT_PLANNED = frozenset({*BEFORE_ENGINE, *AFTER_READY, Phase.UNATTRIBUTED})
+_STEADY = 0.02  # k of the pace, as a share of the expected total: a first phase of a blink says little
+_MIN_PACE, _MAX_PACE = 0.02, 50.0
+_OVERRUN = 0.99  # quantile of a phase from which it is said to overrun
+_MIN_BAR = 0.1  # share of a progress bar from which it is believed
+_AFTER_BAR = 0.03  # what a phase still has to do when its bar is full, as a share of what it has lasted
+_BAR_FACTOR = 1.5  # by which the rest of a progress bar may be wrong: shards and graphs are not all of one size
+_MIN_SURVIVAL = 1e-6  # probability of lasting so long that is reckoned with
+_PARETO = 1.5  # exponent of the tail of a phase that overruns: half of them end within another 0.6 of what they have lasted, 19 of 20 within 6.4
+_MAX_POWER = 3.0  # a factor of an interval is raised to this power at most
+_MIN_OTHERS = 0.05  # share of the expected total from which the phases other than the load set the pace
+_STAMP_S = 1.0  # that stamps of whole seconds may be off
+_MIN_OVERRUN_S = 2.0  # by which a phase has to exceed its expectation at least, to overrun
+_UNATTRIBUTED = "unattributed"
+_NOT_PLANNED = frozenset({*BEFORE_ENGINE, *AFTER_READY, _UNATTRIBUTED})
 _REFINING = frozenset(
     {"arguments", "server_begun", "engine_started", "load_begun", "graphs_from_cache", "graph_to_cache", "resolved"}
 )
@@ -64,20 +51,16 @@ _REFINING = frozenset(
 class Expectation(NamedTuple):
     """One phase that is to come."""
 
-    phase: Phase
+    phase: str
     seconds: float
     overrun_s: float
     """Seconds that it stays below with 99 %."""
 
 
-_LAST_STEPS = Expectation(Phase.API_READY, 1.0, 1.0 + _WORTH_A_WORD_S)
-"""What is left when every phase that the prediction has is over, and the server has not said ready."""
-
-
 class _Bar(NamedTuple):
     """What a progress bar in the log showed last."""
 
-    phase: Phase
+    phase: str
     fraction: float
     at: float
 
@@ -135,29 +118,29 @@ class StartupWatch:
         self.prediction: StartupPrediction | None = None
         self.first_line_s: float | None = None
         """Seconds from the start of the process to the first stamped line, where the process was watched from its start."""
-        self._hardware, self._engine, self._profile = hardware, engine, profile
+        self._hardware, self._engine = hardware, engine
+        self._profile = profile if profile is None else as_profile(profile)
         self._model = None if model is None else as_model(model)
         self._page_cache, self._compile_cache, self._level = page_cache, compile_cache, level
         self._began = began
         self._parser = StartupLogParser(progress=True)
         self._start = 0
-        self._known: object = None
         check_level(level)
         EngineConfig(page_cache=page_cache, compile_cache=compile_cache or "unknown")  # type: ignore[arg-type]
-        if profile is not None:
-            self._profile = as_profile(profile)
         self._reset()
-        self._predict(None)
 
     def _reset(self) -> None:
+        self._order = {name: index for index, name in enumerate(phase_names())}
+        self._known: object = None
         self._plan: tuple[Expectation, ...] = ()
-        self._reached: Phase | None = None
+        self._reached = -1  # place of the last phase that ended
         self._done_at = 0.0
-        self._groups: list[tuple[tuple[Phase, ...], float]] = []
+        self._groups: list[tuple[tuple[str, ...], float]] = []
         self._bar: _Bar | None = None
         self._latest: tuple[float, float] | None = None
         self._status = "starting"
         self._ready_at: float | None = None
+        self._predict(None)
 
     # --- what happens ---------------------------------------------------------------------------------------------------
 
@@ -168,7 +151,7 @@ class StartupWatch:
             self._take(event, now)
         return events
 
-    def finish(self, now: float) -> ParsedStartup | None:
+    def finish(self, now: float) -> LoggedStart | None:
         """The log has ended: the last start, or None when no line was known."""
         starts = self._parser.finish()
         for event in self._parser.feed(b""):
@@ -181,11 +164,11 @@ class StartupWatch:
         if event.start != self._start:
             self._start = event.start
             self._began = None  # the process that was started is not this one any more
-            self._known = None
             self._reset()
-            self._predict(None)
         if event.mark == "progress":
-            self._advance(event, now)
+            done, total = event.facts.get("done", 0.0), event.facts.get("total", 0.0)
+            if event.phase is not None and total > 0:
+                self._bar = _Bar(event.phase, min(1.0, done / total), self._at(event, now))
             return
         if event.elapsed_s is not None:
             self._latest = (event.elapsed_s, now)
@@ -200,18 +183,18 @@ class StartupWatch:
         at = self._at(event, now)
         if event.mark == "ready":
             if self._pending():
-                self._end(Phase.UNATTRIBUTED, at)
+                self._end(len(self._order), at)
             elif self._plan and at > self._done_at:
-                self._groups.append(((Phase.API_READY,), at - self._done_at))
+                self._groups.append(((self._last_phase,), at - self._done_at))
             self._status, self._ready_at = "ready", at
         elif event.name == "downloaded":
             self._done_at = max(self._done_at, min(at, self._done_at + event.facts.get("download_s", 0.0)))
         elif event.phase is not None and any(entry.phase == event.phase for entry in self._plan):
-            self._end(event.phase, at)
+            self._end(self._order[event.phase], at)
         elif event.phase is not None and not self._plan and at > self._done_at:
             self._passed(event.phase, at)
 
-    def _passed(self, phase: Phase, at: float) -> None:
+    def _passed(self, phase: str, at: float) -> None:
         """A phase ended, as far as a log without a prediction shows; it may have several lines."""
         seconds = at - self._done_at
         if self._groups and self._groups[-1][0] == (phase,):
@@ -219,33 +202,29 @@ class StartupWatch:
         self._groups.append(((phase,), seconds))
         self._done_at = at
 
-    def _advance(self, event: Event, now: float) -> None:
-        """A progress bar moved."""
-        done, total = event.facts.get("done", 0.0), event.facts.get("total", 0.0)
-        if event.phase is not None and total > 0:
-            self._bar = _Bar(event.phase, min(1.0, done / total), self._at(event, now))
-
     def _at(self, event: Event, now: float) -> float:
         """Seconds since the start began."""
         if self._began is not None:
             return max(0.0, now - self._began)
         return event.elapsed_s if event.elapsed_s is not None else self.elapsed(now)
 
-    def _end(self, phase: Phase, at: float) -> None:
-        """A phase ended, and with it all before it."""
-        ended = tuple(entry.phase for entry in self._pending() if _ORDER[entry.phase] <= _ORDER[phase])
+    def _end(self, place: int, at: float) -> None:
+        """The phase at ``place`` of the order ended, and with it all before it."""
+        ended = tuple(entry.phase for entry in self._pending() if self._order[entry.phase] <= place)
         if not ended:
             return
         self._groups.append((ended, max(0.0, at - self._done_at)))
-        self._reached, self._done_at = ended[-1], max(at, self._done_at)
-        if Phase.WEIGHT_LOAD in ended and self._page_cache == "unknown":
+        self._reached, self._done_at = self._order[ended[-1]], max(at, self._done_at)
+        if self._page_cache == "unknown" and not _cached("page_cache").isdisjoint(ended):
             self._infer_page_cache()
 
     def _pending(self) -> tuple[Expectation, ...]:
         """Phases that have not ended, the one under way first."""
-        if self._reached is None:
-            return self._plan
-        return tuple(entry for entry in self._plan if _ORDER[entry.phase] > _ORDER[self._reached])
+        return tuple(entry for entry in self._plan if self._order[entry.phase] > self._reached)
+
+    @property
+    def _last_phase(self) -> str:
+        return next(name for name in reversed(self._order) if name not in _NOT_PLANNED)
 
     def _infer_page_cache(self) -> None:
         """Whether the weights came from memory or from storage, by which of the two the time of the load is nearer to."""
@@ -259,7 +238,7 @@ class StartupWatch:
             self._page_cache = "cold"
             self._predict(self._parser.current())
 
-    def _predict(self, start: ParsedStartup | None) -> None:
+    def _predict(self, start: LoggedStart | None) -> None:
         """(Re)make the prediction from what is known; phases that have ended stay so."""
         model = self._model or (start.model if start else None)
         if self._hardware is None:
@@ -273,7 +252,7 @@ class StartupWatch:
             return
         self._known = known
         try:
-            served = self._model if self._model is not None else _named(str(model))
+            served = self._model if self._model is not None else _from_catalogue(str(model))
             engine = self._engine or EngineConfig()
             if self._engine is None and start is not None:
                 engine = logged_engine(
@@ -309,48 +288,42 @@ class StartupWatch:
     def outlook(self, now: float) -> Outlook:
         """Where the start is at ``now``."""
         elapsed = self.elapsed(now)
+        finished = tuple(("+".join(phases), seconds) for phases, seconds in self._groups)
         total = sum(entry.seconds for entry in self._plan)
         if self._status != "starting" or total <= 0:
-            residual = 0.0 if self._status == "ready" else None
+            left, interval, fraction = (0.0, (0.0, 0.0), 1.0) if self._status == "ready" else (None, None, 0.0)
             return Outlook(
-                self._status, None, elapsed, 0.0, None, residual, None if residual is None else (0.0, 0.0),
-                1.0 if self._status == "ready" else 0.0, 1.0, False, self._finished(), self._start,
-            )  # fmt: skip
-        pending = self._pending()
-        pace = self._pace(total)
-        current = pending[0] if pending else _LAST_STEPS
+                self._status, None, elapsed, 0.0, None, left, interval, fraction, 1.0, False, finished, self._start
+            )
+        pending, pace = self._pending(), self._pace(total)
+        # What is left when every phase of the prediction is over, and the server has not said ready.
+        current = pending[0] if pending else Expectation(self._last_phase, 1.0, 1.0 + _MIN_OVERRUN_S)
         since = max(0.0, elapsed - self._done_at)
-        sigma = min(
-            1.0, max(0.05, math.log(max(current.overrun_s / current.seconds, 1.0)) / NormalDist().inv_cdf(_OVERRUN))
-        )
+        widest = math.log(max(current.overrun_s / current.seconds, 1.0)) / NormalDist().inv_cdf(_OVERRUN)
         latest = max(1.0, pace) * current.overrun_s
-        under_way = _Remainder(pace * current.seconds, sigma, latest, since)
-        left, shares = under_way.mean(), (under_way.quantile(self._tail), under_way.quantile(1.0 - self._tail))
-        if self._bar is not None and self._bar.phase == current.phase and self._bar.fraction >= _BAR_COUNTS_FROM:
+        remainder = _Remainder(pace * current.seconds, min(1.0, max(0.05, widest)), latest, since)
+        tail = (1.0 - self._level) / 2.0
+        left, shares = remainder.mean(), (remainder.quantile(tail), remainder.quantile(1.0 - tail))
+        if self._bar is not None and self._bar.phase == current.phase and self._bar.fraction >= _MIN_BAR:
             at_bar = max(0.0, self._bar.at - self._done_at) * (1.0 - self._bar.fraction) / self._bar.fraction
             left = max(at_bar - max(0.0, elapsed - self._bar.at), _AFTER_BAR * since)
             shares = (left / _BAR_FACTOR, left * _BAR_FACTOR)
         following = pace * sum(entry.seconds for entry in pending[1:])
-        residual = left + following
         ended = total - sum(entry.seconds for entry in pending)
-        fraction = min(0.999, (ended + min(since / pace, current.seconds)) / total)
         return Outlook(
             status="starting",
-            phase=current.phase.value,
+            phase=current.phase,
             elapsed_s=elapsed,
             phase_elapsed_s=since,
             phase_expected_s=pace * current.seconds,
-            residual_delay_s=residual,
+            residual_delay_s=left + following,
             interval=self._interval(shares, following, ended / total, pending),
-            fraction=fraction,
+            fraction=min(0.999, (ended + min(since / pace, current.seconds)) / total),
             pace=pace,
             overrun=since > latest,
-            finished=self._finished(),
+            finished=finished,
             start=self._start,
         )
-
-    def _finished(self) -> tuple[tuple[str, float], ...]:
-        return tuple(("+".join(phase.value for phase in phases), seconds) for phases, seconds in self._groups)
 
     def _pace(self, total: float) -> float:
         """Seconds so far over those expected for them. The load counts only where little else has ended: how fast storage is says nothing of the rest."""
@@ -358,16 +331,12 @@ class StartupWatch:
         # A log begins some seconds after its process: what its first part took says nothing about the pace.
         groups = self._groups if self._began is not None else self._groups[1:]
         pairs = [(phases, seconds, sum(expected.get(phase, 0.0) for phase in phases)) for phases, seconds in groups]
-        others = [pair for pair in pairs if pair[0] != (Phase.WEIGHT_LOAD,)]
-        if sum(pair[2] for pair in others) >= _ENOUGH * total:
+        others = [pair for pair in pairs if not _cached("page_cache") >= set(pair[0])]
+        if sum(pair[2] for pair in others) >= _MIN_OTHERS * total:
             pairs = others
         steady = _STEADY * total
         spent, planned = sum(pair[1] for pair in pairs), sum(pair[2] for pair in pairs)
-        return min(_SLOWEST, max(_FASTEST, (spent + steady) / (planned + steady))) if planned > 0 else 1.0
-
-    @property
-    def _tail(self) -> float:
-        return (1.0 - self._level) / 2.0
+        return min(_MAX_PACE, max(_MIN_PACE, (spent + steady) / (planned + steady))) if planned > 0 else 1.0
 
     def _interval(
         self, shares: tuple[float, float], following: float, ended: float, pending: tuple[Expectation, ...]
@@ -376,27 +345,30 @@ class StartupWatch:
         prediction = self.prediction
         if prediction is None or prediction.total_s <= 0:
             return (0.0, math.inf)
-        power = min(_WIDEST, 1.0 / math.sqrt(max(1.0 - ended, 1e-3)))
+        power = min(_MAX_POWER, 1.0 / math.sqrt(max(1.0 - ended, 1e-3)))
         factor = (prediction.total_s / max(prediction.interval[0], 1e-9)) ** power
-        coming = {entry.phase for entry in pending}
-        may_be_cold = bool({Phase.WEIGHT_LOAD, Phase.GRAPH_COMPILE} & coming)
+        may_be_cold = any(entry.phase in cached_phases() for entry in pending)
         cold = prediction.slowest_s - prediction.total_s if may_be_cold else 0.0
         low, high = shares
         widest = max(high, pending[0].seconds * factor if pending else 0.0)
-        return (max(0.0, low / factor + following / factor - _STAMP), widest + (following + cold) * factor + _STAMP)
+        return (max(0.0, low / factor + following / factor - _STAMP_S), widest + (following + cold) * factor + _STAMP_S)
 
 
-def _named(name: str) -> ModelConfig:
+def _cached(cache: str) -> frozenset[str]:
+    """The phases that a cache shortens."""
+    return frozenset(phase for phase, name in cached_phases().items() if name == cache)
+
+
+def _from_catalogue(name: str) -> ModelConfig:
     """A model of the catalogue, under the name that a log gives. Raises ConfigError."""
     try:
         return ModelConfig.from_catalogue(name)
     except StartupModelError:
-        raise ConfigError(
-            "model", name, "the log names it, the catalogue does not", "give the model, as its folder or config.json"
-        ) from None
+        remedy = "give the model, as its folder or config.json"
+        raise ConfigError("model", name, "the log names it, the catalogue does not", remedy) from None
 
 
-def _inputs(start: ParsedStartup) -> str:
+def _inputs(start: LoggedStart) -> str:
     """What of a start a prediction depends on."""
     return repr(
         (start.engine, start.engine_version, start.engine_generation, start.flags, start.settings, start.compile_cache)
@@ -404,22 +376,21 @@ def _inputs(start: ParsedStartup) -> str:
 
 
 def _expectations(prediction: StartupPrediction) -> Iterator[Expectation]:
-    """The phases that a log shows the end of. What no stage logs is spread over them; what ends with the load is part of it."""
+    """The phases that a log shows the end of. What no stage logs is spread over them; what ends with another phase is part of it."""
     planned = {
-        phase: entry for phase, entry in prediction.phases.items() if phase not in _NOT_PLANNED and entry.seconds > 0
+        str(phase): entry
+        for phase, entry in prediction.phases.items()
+        if phase not in _NOT_PLANNED and entry.seconds > 0
     }
     inner = sum(entry.seconds for entry in planned.values())
     stretch = sum(entry.seconds for entry in prediction.phases.values()) / inner if inner > 0 else 1.0
-    hidden = [
-        phase for phase in (Phase.TOKENIZER_LOAD, Phase.MODEL_INIT) if phase in planned and Phase.WEIGHT_LOAD in planned
-    ]
-    extra = sum(planned[phase].seconds for phase in hidden)
+    hidden = {phase: last for phase, last in common_table().ends_with.items() if {phase, last} <= planned.keys()}
     for phase, entry in planned.items():
         if phase not in hidden:
-            more = extra if phase == Phase.WEIGHT_LOAD else 0.0
+            more = sum(planned[other].seconds for other, last in hidden.items() if last == phase)
             seconds = (entry.seconds + more) * stretch
-            overrun = (prediction.phase_quantile(str(phase), _OVERRUN) + more) * stretch
-            yield Expectation(Phase(phase), seconds, max(overrun, seconds + _WORTH_A_WORD_S))
+            overrun = (prediction.phase_quantile(phase, _OVERRUN) + more) * stretch
+            yield Expectation(phase, seconds, max(overrun, seconds + _MIN_OVERRUN_S))
 
 
 class _Remainder(NamedTuple):
@@ -442,8 +413,8 @@ class _Remainder(NamedTuple):
         if self.since > self.latest:
             return self.quantile(0.5)
         z = self._position()
-        survival = 1.0 - NormalDist().cdf(z)
-        return max(0.0, self.median * (1.0 - NormalDist().cdf(z - self.sigma)) / max(survival, _FAR) - self.since)
+        survival = max(1.0 - NormalDist().cdf(z), _MIN_SURVIVAL)
+        return max(0.0, self.median * (1.0 - NormalDist().cdf(z - self.sigma)) / survival - self.since)
 
     def quantile(self, probability: float) -> float:
         """Seconds that are left at most, with this probability."""
@@ -453,7 +424,7 @@ class _Remainder(NamedTuple):
             return float(self.since * ((1.0 - probability) ** (-1.0 / _PARETO) - 1.0))
         if self.since <= 0:
             return self.median * math.exp(self.sigma * NormalDist().inv_cdf(probability))
-        survival = max(1.0 - NormalDist().cdf(self._position()), _FAR)
+        survival = max(1.0 - NormalDist().cdf(self._position()), _MIN_SURVIVAL)
         beyond = 1.0 - survival * (1.0 - probability)
         return max(0.0, self.median * math.exp(self.sigma * NormalDist().inv_cdf(beyond)) - self.since)
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field, SkipValidation, field_validator
 
 from calibration.host import HostFacts, checkpoint_files, describe_host, facts_in_words, fingerprint, host_facts
-from calibration.logs.compare import is_eager
+from calibration.logs.diagnosis import is_eager
 from calibration.measure import schedule as kinds
 from calibration.measure import states
 from calibration.measure.launch import Launch, environment_that_matters, launch_of, program_of, server_versions

@@ -14,13 +14,13 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from calibration.logs.parsed import LoggedStart
 from calibration.logs.parser import StartupLogParser
-from calibration.logs.startup import ParsedStartup
-from calibration.logs.tables import ENGINES
 from calibration.measure.endpoint import FirstToken, HealthPoll, authorization, first_token, served_version
 from calibration.measure.launch import api_key, program_of
 from calibration.measure.server import Server, status_words
 from startup_model.engines import all_engines
+from startup_model.engines.logtable import table_of
 from startup_model.errors import StartupModelError, one_line
 from startup_model.frozen import FrozenModel
 from startup_model.secrets import redact_text, redactor
@@ -77,7 +77,7 @@ class Progress(NamedTuple):
 class MeasuredStart(NamedTuple):
     """What one start gave. Seconds are from the start of the process."""
 
-    log: ParsedStartup
+    log: LoggedStart
     wall_s: (
         float  # to ready: the health endpoint has answered 200, and the engine itself has said so where its log does
     )
@@ -219,7 +219,7 @@ class Follower:
             pass
         return self._server.has_ended
 
-    def log(self) -> ParsedStartup | None:
+    def log(self) -> LoggedStart | None:
         """What the log says of the start."""
         starts = self._parser.finish()
         return starts[-1] if starts else None
@@ -235,8 +235,8 @@ class Follower:
 
     def _will_say_ready(self) -> bool:
         starts = self._parser.starts() if self._is_up else ()
-        engine = ENGINES.get(starts[-1].engine) if starts else None
-        return engine is not None and not engine.ready_events
+        table = table_of(starts[-1].engine) if starts else None
+        return table is not None and not table.ready_events
 
     def failure_message(self, elapsed: float) -> str:
         """How a server has ended that was not ready."""
