@@ -335,9 +335,9 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     damaged.write_bytes(gzip.compress(SAMPLES["tgi 3.3"].text.encode())[:-20])
     with pytest.raises(InputFileError, match="damaged gzip"):
         parse_log(damaged)
-    with pytest.raises(ConfigError, match="no log"):
+    with pytest.raises(ConfigError, match="must be a log"):
         parse_log(7)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="a line should be text"):
+    with pytest.raises(ConfigError, match="must be lines of text"):
         parse_log([1, 2])  # type: ignore[list-item]
 
 

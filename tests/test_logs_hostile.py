@@ -20,10 +20,10 @@ from calibration import StartupLogParser, parse_log, parse_starts
 from calibration.logs import watch as watching
 from calibration.logs.fields import read_fields
 from calibration.logs.parsed import LoggedStart
-from calibration.logs.secrets import without_secrets
 from calibration.logs.watch import StartupWatch
 from startup_model.errors import ConfigError, InputFileError
 from startup_model.models.config import ModelConfig
+from startup_model.secrets import redact_text
 
 COMMAND = Path(sys.executable).with_name("startup-model")
 WARM = SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"].text
@@ -179,7 +179,7 @@ PLACES = [
 @pytest.mark.parametrize("form", LEAKS)
 def test_secrets_are_taken_out_wherever_they_stand(form: str) -> None:
     leak = form.format(SECRET)
-    assert SECRET not in without_secrets(leak)
+    assert SECRET not in redact_text(leak)
     for place in PLACES:
         text = LINE + "vLLM API server version 0.9.2\n" + place.format(leak) + "\n"
         parser = StartupLogParser()
@@ -196,7 +196,7 @@ def test_secrets_are_taken_out_wherever_they_stand(form: str) -> None:
     ],
 )  # fmt: skip
 def test_what_only_sounds_secret_stays(text: str) -> None:
-    assert without_secrets(text) == text
+    assert redact_text(text) == text
 
 
 # --- robustness ---------------------------------------------------------------------------------------------------------

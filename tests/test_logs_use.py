@@ -687,7 +687,7 @@ def test_a_log_is_appended_once(tmp_path: Path) -> None:
     )
     wrong = run("parse", log_file(tmp_path, rocm), "--runs", runs, "--hardware", "h100-sxm")
     assert wrong.returncode == 2
-    assert "it is cuda, the log is of a start on rocm" in wrong.stderr
+    assert "the log of a start on rocm (the node is cuda)" in wrong.stderr
 
 
 def test_watch_forwards_signals(tmp_path: Path) -> None:

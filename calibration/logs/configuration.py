@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from calibration.logs.fields import Setting
 from calibration.logs.reading import EngineEvidence, OpenStart
+from startup_model.engines import all_engines, find
 from startup_model.engines.arguments import known_flags
 from startup_model.engines.config import EngineConfig
-from startup_model.engines.logtable import LogTable, log_tables, table_of
+from startup_model.engines.logtable import LogTable, table_of
 from startup_model.errors import ConfigError, StartupModelError
 
 NAMES = frozenset({"model", "model_tag", "model_path", "served_model_name", "host", "port", "api_key"})
@@ -45,19 +46,21 @@ def logged_engine(
     are not modelled.
     """
     table = table_of(engine)
-    if table is None or not table.command:
-        known = " or ".join(name for name, other in log_tables().items() if other.command)
+    launch = None if table is None else find(table.name).launch
+    if table is None or launch is None:
+        known = " or ".join(name for name, other in all_engines().items() if other.launch is not None)
         raise ConfigError("engine", engine, "its starts are not modelled", f"records are of {known}")
+    command = [*launch.words, *([] if launch.positional_model else [launch.model_flag]), "MODEL"]
     left_out: list[str] = []
     words: list[str] = []
     for flag in _flags(table.name, flags):
         try:
-            EngineConfig.from_command(shlex.join([*table.command, *flag]))
+            EngineConfig.from_command(shlex.join([*command, *flag]))
         except StartupModelError as error:
             left_out.append(f"{flag[0]}: {error}")
             continue
         words += flag
-    config = EngineConfig.from_command(shlex.join([*table.command, *words])).replace(model=None)
+    config = EngineConfig.from_command(shlex.join([*command, *words])).replace(model=None)
     changes = dict(_changes(settings, config))
     if version is not None:
         changes |= {"version": version} | ({"generation": core} if core is not None else {})

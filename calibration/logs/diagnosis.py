@@ -8,14 +8,15 @@ remedies are those that each engine's table names. A start with ``--enforce-eage
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from calibration.logs.configuration import NAMES
 from calibration.logs.parsed import Evidence, LoggedStart
-from startup_model.engines.logtable import Bound, Remedy, common_table, phase_names, table_of
+from startup_model.engines.logtable import Bound, Remedy, common_table, table_of
 from startup_model.errors import ConfigError, conflict
+from startup_model.phases import PHASES
 
 DOMINANT_SHARE = 0.25
 """Share of the start from which a phase is named."""
@@ -47,9 +48,9 @@ def diagnose(start: LoggedStart) -> tuple[Diagnosis, ...]:
     Of a start that failed, the failure. Else each part of at least a quarter of the start, or of what the log shows of it; where none is so large, the
     largest.
     """
-    statuses: Mapping[str, str] = common_table().statuses
-    if start.status in statuses:
-        summary = statuses[start.status] + _pool_figures(start)
+    failed = {str(status): meaning for status, meaning in common_table().statuses.items()}.get(start.status)
+    if failed is not None:
+        summary = failed + _pool_figures(start)
         return (Diagnosis(start.status, summary, None, None, start.evidence, _remedies(start, start.status)),)
     bounds = sorted(_parts(start), key=lambda entry: -(entry.seconds or 0.0))
     found = [entry for entry in bounds if (entry.share or 0.0) >= DOMINANT_SHARE] or bounds[:1]
@@ -69,7 +70,7 @@ def _remedies(start: LoggedStart, kind: str) -> tuple[Remedy, ...]:
     own = {} if table is None or start.engine in table.advice_not_for else table.remedies
     names = table.advice.get(kind) if table is not None and own else None
     ranks = (start.tp or 1) * (start.pp or 1) * (start.dp or 1)
-    found = [(own | common.remedies)[name] for name in (common.advice.get(kind, ()) if names is None else names)]
+    found = [{**own, **common.remedies}[name] for name in (common.advice.get(kind, ()) if names is None else names)]
     return tuple(
         remedy
         for remedy in found
@@ -214,7 +215,7 @@ def _difference(base: LoggedStart, other: LoggedStart) -> Difference:
     sign = 1 if set(signs.values()) == {1} else -1
     has_them = base if sign > 0 else other
     known = [has_them.phases[name] for name in isolates if name in has_them.phases]
-    names = [name for name in phase_names() if name in base.phases or name in other.phases]
+    names = [name for name in PHASES if name in base.phases or name in other.phases]
     return Difference(
         label=" + ".join(labels) or "same settings",
         isolates=tuple(isolates),

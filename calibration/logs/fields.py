@@ -10,8 +10,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-from calibration.logs.secrets import HIDDEN, is_secret, without_secrets
 from startup_model.errors import one_line
+from startup_model.secrets import HIDDEN, is_secret_name, redact_text
 
 __all__ = ["Setting", "read_fields"]
 
@@ -39,14 +39,18 @@ def read_fields(text: str) -> dict[str, Setting]:
 
     Linear in the length of the text, which is cut at 32 KiB. What cannot be read is skipped; nothing is raised.
     """
-    return _dict(without_secrets(text[:_LONGEST]), depth=0)
+    return _dict(redact_text(text[:_LONGEST]), depth=0)
 
 
 def _dict(text: str, depth: int) -> dict[str, Setting]:
     fields: dict[str, Setting] = {}
     for name, value in _pairs(text, depth):
         if name not in fields:
-            hidden = value is not None and not isinstance(value, bool) and is_secret(name, str(value)[:_LONGEST_VALUE])
+            hidden = (
+                value is not None
+                and not isinstance(value, bool)
+                and is_secret_name(name, str(value)[:_LONGEST_VALUE], short=False)
+            )
             fields[name] = HIDDEN if hidden else value
         if len(fields) >= _MOST_FIELDS:
             break
@@ -116,7 +120,7 @@ def _value(raw: str, depth: int) -> Setting:
 
 
 def _text(raw: str) -> str:
-    return one_line(without_secrets(raw[: 4 * _LONGEST_VALUE]), _LONGEST_VALUE)
+    return one_line(redact_text(raw[: 4 * _LONGEST_VALUE]), _LONGEST_VALUE)
 
 
 def _items(text: str, depth: int) -> Iterator[Setting]:
@@ -127,6 +131,6 @@ def _items(text: str, depth: int) -> Iterator[Setting]:
             value = _value(text[position:stop], depth)
             yield HIDDEN if hides and not isinstance(value, bool) else value
             # A list of words: the one after the name of a secret is the secret.
-            hides = isinstance(value, str) and is_secret(value.lstrip("-"), "text")
+            hides = isinstance(value, str) and is_secret_name(value.lstrip("-"), "text", short=False)
             count += 1
         position = stop + 1

@@ -12,13 +12,14 @@ from calibration.logs.configuration import degrees, logged_engine
 from calibration.logs.fields import Setting
 from calibration.logs.lines import YEARLY
 from calibration.logs.reading import EngineEvidence, NumberedLine, OpenStart, Times
-from calibration.logs.secrets import without_secrets
 from calibration.runs.record import PhaseSum, RunRecord, RunStatus
-from startup_model.engines.logtable import Failure, Figure, LogTable, Milestone, common_table, log_tables, phase_names
+from startup_model.engines import DEFAULT_ENGINE
+from startup_model.engines.logtable import Failure, Figure, LogTable, Milestone, common_table
 from startup_model.errors import MISSING, ConfigError, StartupModelError, conflict, one_line, out_of_range
 from startup_model.models.config import ModelConfig
-from startup_model.phases import BEFORE_ENGINE
+from startup_model.phases import BEFORE_ENGINE, PHASES
 from startup_model.predictor import EngineLike, HardwareLike, ModelLike, as_engine, as_hardware, as_model
+from startup_model.secrets import redact_text
 from startup_model.versions import Version, parse_version
 
 _MAX_GAP_S = 30 * 86400.0  # between two stamps of one start; more is a clock that was set, or a stamp that was garbled
@@ -178,7 +179,7 @@ class LoggedStart:
             )
         apart = self.phases.keys() - self.joint.keys() - {_UNATTRIBUTED}
         phases = {name: seconds for name, seconds in self.phases.items() if name in apart}
-        first = next(name for name in phase_names() if name not in BEFORE_ENGINE)
+        first = next(name for name in PHASES if name not in BEFORE_ENGINE)
         if head and first in phases:
             phases[first] += head
         wall = None
@@ -248,8 +249,7 @@ class _Clock(NamedTuple):
 
 def assemble(start: OpenStart, *, by_carrier: bool = False) -> LoggedStart:
     """Everything that the lines of a start say, put together. ``by_carrier``: timed by the carrier's stamps, where it has any."""
-    tables = log_tables()
-    table = tables[start.likely_engine or next((name for name in start.evidence if name), next(iter(tables)))]
+    table = start.tables[start.likely_engine or next((name for name in start.evidence if name), DEFAULT_ENGINE)]
     own = start.evidence.get(table.name, EngineEvidence())
     variant = max(own.variants, key=lambda key: own.variants[key], default=table.name)
     clock = _clock(start, table, by_carrier=by_carrier)
@@ -307,7 +307,7 @@ def assemble(start: OpenStart, *, by_carrier: bool = False) -> LoggedStart:
         load_format=one_line(load_format.removeprefix("LoadFormat.").lower(), 100) if isinstance(load_format, str) and load_format else None,
         flags=dict(start.flags),
         settings=dict(start.settings),
-        phases={name: phases[name] for name in phase_names() if name in phases},
+        phases={name: phases[name] for name in PHASES if name in phases},
         derived=frozenset(derived),
         joint=joint,
         facts=facts,
@@ -407,7 +407,7 @@ def _value(figure: Figure, values: Mapping[str, Any]) -> float | None:
     if figure.product:
         found = [float(values[name]) for name in figure.product if name in values]
         return math.prod(found) if len(found) == len(figure.product) else None
-    terms = [values[name] for name in figure.sum if name in values]
+    terms: list[float] = [values[name] for name in figure.sum if name in values]
     if not terms:
         return None
     return max(0.0, sum(terms) - sum(values.get(name, 0.0) for name in figure.less)) if figure.less else sum(terms)
@@ -453,7 +453,7 @@ def _phases(
     if clock is None:
         return phases, joint
     printed = dict(phases)
-    order = {name: index for index, name in enumerate(phase_names())}
+    order = {name: index for index, name in enumerate(PHASES)}
     given = made_up if "model_loading_s" in facts else set()
     done: set[str] = set()
     before: float | None = None
@@ -508,11 +508,13 @@ def _printed(
     table: LogTable, facts: Mapping[str, Any], version: Version | None, derived: set[str], made_up: set[str]
 ) -> dict[str, float]:
     """Phases whose seconds stand in lines, or follow from such figures alone."""
-    figures = table.phase_figures()
+    known = {figure.phase for figure in table.seconds}
+    declared = ((name, fact) for name, row in PHASES.items() if name not in known for fact in row.log_facts)
+    figures = (*table.seconds, *(Figure(phase=name, sum=(fact,)) for name, fact in declared))
     nothing = {fact: 0.0 for figure in figures if figure.phase in made_up for fact in figure.sum}
     phases: dict[str, float] = {}
     for figure in figures:
-        value = _value(figure, nothing | facts) if set(figure.sum) & facts.keys() else None
+        value = _value(figure, {**nothing, **facts}) if set(figure.sum) & facts.keys() else None
         if value is not None and figure.phase not in phases:
             phases[figure.phase] = round(value, 6)
             if figure.less:
@@ -604,7 +606,7 @@ def _staged(start: OpenStart, failure: Failure, line: NumberedLine | None) -> tu
 
 def _kept(text: str) -> str:
     """A line as it may be shown: secrets first, then the length."""
-    return one_line(without_secrets(text), 300)
+    return one_line(redact_text(text), 300)
 
 
 def _evidence(line: NumberedLine | None) -> Evidence | None:

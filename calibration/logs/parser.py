@@ -20,10 +20,11 @@ from typing import IO, NamedTuple
 from calibration.logs.lines import ANCHORS, Line, Template, split_line, template
 from calibration.logs.parsed import LoggedStart, assemble
 from calibration.logs.reading import MAX_KEPT, OpenStart
-from calibration.logs.secrets import without_secrets
 from startup_model.engines.logtable import Failure, LogTable, Mark, Row, common_table, log_tables
-from startup_model.errors import InputFileError, one_line, shown, wrong_type
+from startup_model.errors import InputFileError, UnknownNameError, one_line, shown, wrong_type
 from startup_model.files import is_file, is_folder, open_regular
+from startup_model.phases import PHASES
+from startup_model.secrets import redact_text
 
 _WINDOW = 2**16  # bytes that are scanned at a time
 _MAX_PIECE = 2**20  # a line longer than this is taken in pieces
@@ -81,15 +82,16 @@ class _Rule(NamedTuple):
         return not waiting or late or mark in _BEGINNINGS or mark == "over"
 
 
-_Literals = tuple[tuple[bytes, tuple[_Rule, ...]], ...]
+_Literals = Mapping[bytes, tuple[_Rule, ...]]
 
 
 @lru_cache(maxsize=4)
 def _rules(tables: tuple[LogTable, ...]) -> tuple[_Rule, ...]:
     rules: list[_Rule] = []
-    for name, table in (("", common_table()), *((table.name, table) for table in tables)):
-        rules += [_Rule(len(rules) + i, name, row, None, template(row.text)) for i, row in enumerate(table.rows)]
-        rules += [_Rule(len(rules) + i, name, None, row, template(row.text)) for i, row in enumerate(table.failures)]
+    common = common_table()
+    for name, rows, failures in (("", common.rows, common.failures), *((t.name, t.rows, t.failures) for t in tables)):
+        rules += [_Rule(len(rules) + i, name, row, None, template(row.text)) for i, row in enumerate(rows)]
+        rules += [_Rule(len(rules) + i, name, None, row, template(row.text)) for i, row in enumerate(failures)]
     return tuple(rules)
 
 
@@ -100,14 +102,14 @@ def _literals(tables: tuple[LogTable, ...], engine: str | None, waiting: bool, p
     for rule in _rules(tables):
         if rule.applies(engine, waiting=waiting) and (progress or rule.row is None or rule.row.mark != "progress"):
             found.setdefault(rule.compiled.literal.encode(), []).append(rule)
-    return tuple((literal, tuple(rules)) for literal, rules in found.items())
+    return {literal: tuple(rules) for literal, rules in found.items()}
 
 
 class _Channel:
     """What one container or pod has printed: starts, one after the other."""
 
-    def __init__(self) -> None:
-        self.start = OpenStart()
+    def __init__(self, tables: Mapping[str, LogTable]) -> None:
+        self.start = OpenStart(tables)
         self.stamps: dict[str, tuple[float, str]] = {}
         """Clock -> the last stamp and how it was printed."""
         self.offsets: dict[str, float] = {}
@@ -150,7 +152,10 @@ class StartupLogParser:
         self.bytes = 0
         self.dropped_starts = 0
         """Starts beyond the thousand that are kept."""
-        self._tables = tuple(log_tables().values())
+        self._tables = log_tables()
+        for table in self._tables.values():
+            if unknown := table.phases() - PHASES.keys():
+                raise UnknownNameError(f"{table.name}/log.toml: phase", min(unknown), PHASES)
         self._progress, self._wants_events, self._by_carrier = progress, events, by_carrier
         self._lines = 0  # that were scanned
         self._last_byte = b"\n"
@@ -221,8 +226,8 @@ class StartupLogParser:
         if not (is_line and self._began and self._decoder is None and self._waiting_bytes + len(raw) <= _WINDOW):
             return False
         if self._watched is None:
-            self._watched = _literals(self._tables, self._engine(), self._waiting(), self._progress)
-        return not any(literal in raw for literal, _ in self._watched)
+            self._watched = _literals(tuple(self._tables.values()), self._engine(), self._waiting(), self._progress)
+        return not any(map(raw.count, self._watched))
 
     def _hold(self, raw: bytes) -> None:
         self._digest.update(raw)
@@ -317,7 +322,7 @@ class StartupLogParser:
         self, block: bytes, begin: int, end: int, engine: str | None, *, waiting: bool
     ) -> list[tuple[int, tuple[_Rule, ...]]]:
         hits: list[tuple[int, tuple[_Rule, ...]]] = []
-        for literal, rules in _literals(self._tables, engine, waiting, self._progress):
+        for literal, rules in _literals(tuple(self._tables.values()), engine, waiting, self._progress).items():
             place = block.find(literal, begin, end)
             while place >= 0:
                 hits.append((place, rules))
@@ -383,7 +388,7 @@ class StartupLogParser:
         self._last_channel = name
         if name not in self._channels:
             unnamed = self._channels.pop("", None) if name else None
-            self._channels[name] = unnamed or _Channel()  # lines before the first name belong to it
+            self._channels[name] = unnamed or _Channel(self._tables)  # lines before the first name belong to it
         return self._channels[name]
 
     def _renew(self, channel: _Channel) -> None:
@@ -408,7 +413,7 @@ class StartupLogParser:
     ) -> None:  # fmt: skip
         if self._wants_events and len(self._events) < _MAX_EVENTS:
             elapsed = channel.start.elapsed(time, line, channel.stamps)
-            text = one_line(without_secrets(line.message[:MAX_KEPT]), 300)
+            text = one_line(redact_text(line.message[:MAX_KEPT]), 300)
             self._events.append(Event(name, phase, facts, number, elapsed, line.rank, self._made, mark, text))
 
     # --- stamps of lines that no table knows ----------------------------------------------------------------------------

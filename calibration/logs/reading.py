@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from calibration.logs.fields import Setting, read_fields
 from calibration.logs.lines import Found, Line, Template, figure
-from calibration.logs.secrets import without_secrets
-from startup_model.engines.logtable import Failure, Row, common_table, log_tables
+from startup_model.engines.logtable import Failure, LogTable, Row, common_table
 from startup_model.errors import one_line
+from startup_model.secrets import redact_text
 
 MAX_KEPT = 2**11
 """Characters of a line that are kept until the start is over."""
@@ -105,6 +105,8 @@ class Bounds:
 class OpenStart:
     """A start while it is being read."""
 
+    tables: Mapping[str, LogTable]
+    """Engine -> what its log looks like."""
     evidence: dict[str, EngineEvidence] = field(default_factory=dict)
     """By engine; "" for lines that several engines print."""
     bounds: dict[str, Bounds] = field(default_factory=dict)
@@ -170,13 +172,13 @@ class OpenStart:
             self.carried = self.carried or Bounds(line.carried, "", line.carried, "")
             self.carried.last = max(self.carried.last, line.carried)
         if line.channel and not self.channel:
-            self.channel = one_line(without_secrets(line.channel), 200)
+            self.channel = one_line(redact_text(line.channel), 200)
 
     def elapsed(self, time: float | None, line: Line, stamps: Stamps) -> float | None:
         """Seconds since the first stamp, by the line's own clock, else by the last stamp before it."""
         clock = line.clock
         if time is None:
-            clock = log_tables()[self.likely_engine].clock if self.likely_engine else next(iter(stamps), "")
+            clock = self.tables[self.likely_engine].clock if self.likely_engine else next(iter(stamps), "")
             time = stamps[clock][0] if clock in stamps else None
         known = self.bounds.get(clock)
         if time is not None:
@@ -202,14 +204,14 @@ class OpenStart:
         if self._closed is not None:
             self.bounds = self._closed
         pending, self._pending = self._pending, None
-        return pending or OpenStart()
+        return pending or OpenStart(self.tables)
 
     def _open_next(self, line: Line, time: float | None) -> None:
         """A process comes up after this start has ended, or while it loads: the next start may have begun."""
         if self._is_stale(line, time):
             self._pending = None  # it was a process of this start
         if self._pending is None:
-            self._pending = OpenStart(opened=True)
+            self._pending = OpenStart(self.tables, opened=True)
             self._closed = {clock: replace(bounds) for clock, bounds in self.bounds.items()}
         self._pending.see(line, time)
 
@@ -313,7 +315,7 @@ class OpenStart:
         likely = self.likely_engine
         if likely is None or engine not in ("", likely):
             return
-        if (engine and row.mark == "ready") or (not engine and row.event in log_tables()[likely].ready_events):
+        if (engine and row.mark == "ready") or (not engine and row.event in self.tables[likely].ready_events):
             self.is_ready = True
             self.ready_times = self.evidence[engine].times[row.event]
 
@@ -346,7 +348,7 @@ class OpenStart:
         if row.core:
             evidence.cores[row.core] += 1
         if engine and line.rank:
-            names = log_tables()[engine].cores.ranks
+            names = self.tables[engine].cores.ranks
             evidence.cores.update(core for core, beginnings in names.items() if line.rank.startswith(beginnings))
 
     def _weigh(self) -> None:
@@ -360,7 +362,7 @@ class OpenStart:
         for name in compiled.words:
             word = match.values[name].rstrip(".)")
             if name == "engine_version" and word[:1].isdigit():
-                self.version = self.version or one_line(without_secrets(word), 60)
+                self.version = self.version or one_line(redact_text(word), 60)
             elif name == "platform" and word:
                 self.platform = self.platform or one_line(word, 40)
             elif name == "model" and word:
@@ -379,7 +381,7 @@ class OpenStart:
 
     def _note_model(self, name: str) -> None:
         snapshot = _SNAPSHOT.search(name)
-        name = f"{snapshot[1]}/{snapshot[2]}" if snapshot else one_line(without_secrets(name), 300)
+        name = f"{snapshot[1]}/{snapshot[2]}" if snapshot else one_line(redact_text(name), 300)
         if name not in self.models and len(self.models) < _MAX_MODELS:
             self.models.append(name)
 
@@ -397,7 +399,7 @@ class OpenStart:
         common = common_table()
         for name, value in facts.items():
             if name in common.additive:
-                labelled = bool(line.rank) or not engine or log_tables()[engine].names_every_rank
+                labelled = bool(line.rank) or not engine or self.tables[engine].names_every_rank
                 rank.add(name, value, time, labelled=labelled)
             elif name in ("tp_rank", "pp_rank", "dp_rank", "world_size"):
                 self.topology[name] = max(int(value), self.topology.get(name, 0))

@@ -21,11 +21,11 @@ from calibration.logs.configuration import logged_engine
 from calibration.logs.parsed import LoggedStart
 from calibration.logs.parser import Event, StartupLogParser
 from startup_model.engines.config import EngineConfig
-from startup_model.engines.logtable import cached_phases, common_table, phase_names
+from startup_model.engines.logtable import common_table
 from startup_model.errors import ConfigError, StartupModelError
 from startup_model.evaluate import check_level
 from startup_model.models.config import ModelConfig
-from startup_model.phases import AFTER_READY, BEFORE_ENGINE
+from startup_model.phases import AFTER_READY, BEFORE_ENGINE, PHASES
 from startup_model.prediction import StartupPrediction
 from startup_model.predictor import HardwareLike, ModelLike, ProfileLike, as_model, as_profile, predict
 
@@ -130,7 +130,7 @@ class StartupWatch:
         self._reset()
 
     def _reset(self) -> None:
-        self._order = {name: index for index, name in enumerate(phase_names())}
+        self._order = {name: index for index, name in enumerate(PHASES)}
         self._known: object = None
         self._plan: tuple[Expectation, ...] = ()
         self._reached = -1  # place of the last phase that ended
@@ -180,7 +180,10 @@ class StartupWatch:
             return
         if event.name in _REFINING and self._status == "starting":
             self._predict(self._parser.current())
-        at = self._at(event, now)
+        self._end_by(event, self._at(event, now))
+
+    def _end_by(self, event: Event, at: float) -> None:
+        """What ends with this line."""
         if event.mark == "ready":
             if self._pending():
                 self._end(len(self._order), at)
@@ -347,7 +350,7 @@ class StartupWatch:
             return (0.0, math.inf)
         power = min(_MAX_POWER, 1.0 / math.sqrt(max(1.0 - ended, 1e-3)))
         factor = (prediction.total_s / max(prediction.interval[0], 1e-9)) ** power
-        may_be_cold = any(entry.phase in cached_phases() for entry in pending)
+        may_be_cold = any(PHASES[entry.phase].cache is not None for entry in pending)
         cold = prediction.slowest_s - prediction.total_s if may_be_cold else 0.0
         low, high = shares
         widest = max(high, pending[0].seconds * factor if pending else 0.0)
@@ -356,7 +359,7 @@ class StartupWatch:
 
 def _cached(cache: str) -> frozenset[str]:
     """The phases that a cache shortens."""
-    return frozenset(phase for phase, name in cached_phases().items() if name == cache)
+    return frozenset(name for name, row in PHASES.items() if row.cache is not None and row.cache.name == cache)
 
 
 def _from_catalogue(name: str) -> ModelConfig:

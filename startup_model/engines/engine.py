@@ -17,6 +17,7 @@ from startup_model.versions import Version
 
 if TYPE_CHECKING:
     from startup_model.engines.config import EngineConfig
+    from startup_model.engines.logtable import LogTable
     from startup_model.hardware import HardwareConfig
     from startup_model.models.config import ModelConfig
 
@@ -295,6 +296,15 @@ class Engine(NamedTuple):
     def is_predicted(self) -> bool:
         """False when starts are only read from its logs."""
         return self.default_version is not None
+
+    @property
+    def log(self) -> LogTable | None:
+        """What its log says, from ``log.toml`` in its folder, read when it is asked for; None: it has none."""
+        from startup_model.engines.logtable import read_table
+
+        if self.package is None or not files(self.package).joinpath("log.toml").is_file():
+            return None
+        return read_table(self.name, self.text("log.toml"))
 
     def text(self, name: str) -> str:
         """The content of a data file in the folder of the engine."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, field_validator
 
-import startup_model.phases
+from startup_model.engines import DEFAULT_ENGINE, all_engines
 from startup_model.errors import ConfigError, UnknownNameError
 from startup_model.frozen import FrozenModel
 
@@ -213,8 +213,6 @@ class LogTable(FrozenModel):
     """Facts that follow from others."""
     ready_events: frozenset[str] = frozenset()
     """Common rows that mean ready here as well."""
-    command: tuple[str, ...] = ()
-    """A command of the engine to which the arguments that it printed can be appended; left out: its starts are not predicted."""
     counts_from_process_start: bool = False
     """Its stamps count from the start of the process."""
     names_every_rank: bool = True
@@ -243,36 +241,19 @@ class LogTable(FrozenModel):
         """Flavours of the engine, by the names that their starts have."""
         return frozenset(row.variant for row in self.rows if row.variant)
 
-    def phase_figures(self) -> tuple[Figure, ...]:
-        """Seconds of phases: as the table says, else by the facts that the phase declares."""
-        known = {figure.phase for figure in self.seconds}
-        declared = getattr(startup_model.phases, "PHASES", {})
-        others = ((name, fact) for name, row in declared.items() if name not in known for fact in row.log_facts)
-        return (*self.seconds, *(Figure(phase=name, sum=(fact,)) for name, fact in others))
+    def phases(self) -> frozenset[str]:
+        """All phases that it speaks of."""
+        named = [row.phase for row in self.rows] + [figure.phase for figure in (*self.seconds, *self.floors)]
+        for milestone in self.milestones:
+            named += [milestone.ends, milestone.until, *milestone.also, *(milestone.rest or ())]
+        return frozenset(filter(None, named))
 
 
-def phase_names() -> tuple[str, ...]:
-    """All phases, in their order."""
-    return tuple(getattr(startup_model.phases, "PHASES", None) or (phase.value for phase in startup_model.phases.Phase))
-
-
-def cached_phases() -> Mapping[str, str]:
-    """Phase -> the cache that shortens it, by the field of EngineConfig that tells its state."""
-    declared = getattr(startup_model.phases, "PHASES", None)
-    if declared is None:
-        return {"weight_load": "page_cache", "graph_compile": "compile_cache"}
-    return {name: row.cache.name for name, row in declared.items() if row.cache is not None}
-
-
+@lru_cache(maxsize=64)
 def read_table(name: str, text: str) -> LogTable:
     """The table of an engine from its ``log.toml``. Raises ConfigError for what is no such table."""
     table = LogTable.model_validate_json(json.dumps({"name": name} | _toml(name, text)))
     common = common_table()
-    named = [row.phase for row in table.rows] + [milestone.ends or milestone.until for milestone in table.milestones]
-    named += [phase for milestone in table.milestones for phase in (*milestone.also, *(milestone.rest or ()))]
-    named += [figure.phase for figure in (*table.seconds, *table.floors)]
-    if unknown := [phase for phase in named if phase and phase not in phase_names()]:
-        raise UnknownNameError(f"{name}/log.toml: phase", unknown[0], phase_names())
     remedies = common.remedies.keys() | table.remedies.keys()
     if absent := [entry for names in table.advice.values() for entry in names if entry not in remedies]:
         raise UnknownNameError(f"{name}/log.toml: advice", absent[0], remedies)
@@ -298,17 +279,11 @@ def _toml(name: str, text: str) -> dict[str, Any]:
 
 
 def log_tables() -> Mapping[str, LogTable]:
-    """Engine -> table of its log, for all engines that have one."""
-    return {table.name: table for table in _shipped()}
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> tuple[LogTable, ...]:
-    folder = files("startup_model.engines")
-    names = {"vllm": "vllm", "sglang": "sglang", "tgi": "tgi", "llama.cpp": "llama_cpp", "tensorrt-llm": "tensorrt_llm", "lmdeploy": "lmdeploy"}  # fmt: skip
-    return tuple(
-        read_table(name, folder.joinpath(path, "log.toml").read_text(encoding="utf-8")) for name, path in names.items()
+    """Engine -> table of its log, for all engines that have one; of two wordings for one line that of the former engine counts."""
+    engines = sorted(
+        all_engines().values(), key=lambda engine: (engine.name != DEFAULT_ENGINE, not engine.is_predicted)
     )
+    return {engine.name: engine.log for engine in engines if engine.log is not None}
 
 
 def table_of(name: str) -> LogTable | None:
