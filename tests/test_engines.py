@@ -35,14 +35,7 @@ NODE = HardwareConfig.preset("h100-sxm")
 MAY_NAME = {"startup_model/phases.py", "calibration/fit/reference.py", "calibration/runs/published.py"}
 # Files that still do.
 NOT_YET = {
-<<<<<<< HEAD
-    *("calibration/logs/assembly.py", "calibration/logs/configuration.py", "calibration/logs/diagnosis.py"),
-    *("calibration/logs/lines.py", "calibration/logs/parser.py", "calibration/logs/start.py"),
-    *("calibration/logs/tables.py", "calibration/logs/topology.py", "calibration/probe/imports.py"),
-    "calibration/probe/node.py",
-=======
-    *("calibration/probe/imports.py", "calibration/probe/node.py", "calibration/runs/table.py"),
->>>>>>> c45056a (Logs: engines' tables from the registry; secrets from their one place; serving lines told by counting literals)
+    *("calibration/probe/imports.py", "calibration/probe/node.py"),
 }  # fmt: skip
 
 
