@@ -72,7 +72,6 @@ from calibration.measure.start import Follower, Journal, MeasuredStart, Progress
 from calibration.measure.states import (
     CompileCaches,
     compile_state,
-    fresh_compile_cache,
     home_folder,
     prepare_page_cache,
 )
@@ -1316,7 +1315,8 @@ def test_notes_about_models_that_cannot_be_copied(tmp_path: Path, monkeypatch: p
     (notes / "whole.json").write_text("{}")
     (notes / "broken.json").symlink_to(tmp_path / "nowhere")
     variables = {"VLLM_CACHE_ROOT": str(tmp_path / "cache")}
-    with fresh_compile_cache(variables, tmp_path) as found:
+    with CompileCaches() as caches:
+        found = caches.variables(Case().group, "fresh", variables)
         copied = Path(found["VLLM_CACHE_ROOT"]) / "modelinfos"
         assert [path.name for path in copied.iterdir()] == ["whole.json"]
 
@@ -1325,7 +1325,9 @@ def test_notes_about_models_that_cannot_be_copied(tmp_path: Path, monkeypatch: p
         raise shutil.Error([(str(source), str(target), "No space left on device")])
 
     monkeypatch.setattr("calibration.measure.states.shutil.copytree", fill_the_disk)
-    with fresh_compile_cache(variables, tmp_path) as found:
+    with CompileCaches() as caches:
+        found = caches.variables(Case().group, "fresh", variables)
+        assert Path(found["VLLM_CACHE_ROOT"]).parent.is_dir()
         assert not (Path(found["VLLM_CACHE_ROOT"]) / "modelinfos").exists()
 
 
@@ -1333,11 +1335,12 @@ def test_an_engine_says_where_it_keeps_what_it_compiled(tmp_path: Path) -> None:
     (tmp_path / "home" / "notes").mkdir(parents=True)
     (tmp_path / "home" / "notes" / "one").touch()
     tiny = Engine("tiny", caches=Caches({"TINY_CACHE": "tiny"}, (CacheNotes("TINY_CACHE", ".cache/tiny", "notes"),)))
-    with fresh_compile_cache({"TINY_CACHE": str(tmp_path / "home")}, tmp_path, (tiny,)) as found:
+    with CompileCaches((tiny,)) as caches:
+        found = caches.variables(Case().group, "fresh", {"TINY_CACHE": str(tmp_path / "home")})
         assert list(found) == ["TINY_CACHE"]
         assert [path.name for path in Path(found["TINY_CACHE"]).rglob("*")] == ["notes", "one"]
-        assert Path(found["TINY_CACHE"]).parent.parent == tmp_path
-    assert not Path(found["TINY_CACHE"]).exists()
+        caches.forget(Case().group)
+        assert not Path(found["TINY_CACHE"]).exists()
 
 
 def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1348,8 +1351,8 @@ def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert home_folder({}) == Path("/")
     assert home_folder({"HOME": "/there"}) == Path("/there")
     assert launch_of("vllm serve nobody/knows-this").checkpoint() is None
-    with fresh_compile_cache({}, tmp_path) as found:
-        assert Path(found["VLLM_CACHE_ROOT"]).parent.exists()
+    with CompileCaches() as caches:
+        assert Path(caches.variables(Case().group, "fresh", {})["VLLM_CACHE_ROOT"]).parent.exists()
 
 
 def test_a_checkpoint_larger_than_the_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,11 +70,9 @@ class HealthPoll(threading.Thread):
 
     def __init__(self, port: int, path: str, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         super().__init__(daemon=True)
-        self.ready_at: float | None = None
-        """When the answer was 200, by the monotonic clock."""
+        self.ready_at: float | None = None  # when the answer was 200, by the monotonic clock
         self.last_answer: str = "nothing listens"
-        self.is_wrong_path = False
-        """Whether a server that has been up for a while does not know the path."""
+        self.is_wrong_path = False  # a server that has been up for a while does not know it
         self._port, self._path, self._headers = port, path, headers
         self._ends = threading.Event()
 
@@ -104,8 +102,7 @@ class HealthPoll(threading.Thread):
 class FirstToken(NamedTuple):
     """The first request."""
 
-    at: float | None
-    """When its first token came, by the monotonic clock; None when none came."""
+    at: float | None  # when its first token came, by the monotonic clock; None when none came
     problem: str = ""
 
 

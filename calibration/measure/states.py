@@ -9,8 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
@@ -161,26 +160,50 @@ def compile_state(asked: CompileCache, logged: str, *, compiles: bool, is_filled
     return "warm" if is_filled or not compiles else "unknown"
 
 
-@contextmanager
-def fresh_compile_cache(
-    environment: Mapping[str, str], parent: Path | None = None, engines: Iterable[Engine] | None = None
-) -> Iterator[dict[str, str]]:
-    """Variables that send compiled graphs to a new folder, which is deleted afterwards; ``parent``: where it is made, None: among temporary files.
+class CompileCaches:
+    """The compile caches of a schedule: a new folder for each fresh start, in which warm ones of its group find their graphs. All are deleted in the end."""
 
-    engines: whose caches; None: those of all that are known. What they have noted beside compiled code is copied; where the copy fails none of it is there.
-    Raises OSError when no temporary folder can be made.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="startup-model-compile-", dir=parent))
-    variables: dict[str, str] = {}
-    try:
-        for caches in (engine.caches for engine in (all_engines().values() if engines is None else engines)):
-            variables |= {name: str(folder / place) for name, place in caches.variables.items()}
-            for notes in caches.notes:
-                root = Path(environment.get(notes.variable) or home_folder(environment) / notes.default)
-                _copy(root / notes.folder, Path(variables[notes.variable]) / notes.folder)
-        yield variables
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    def __init__(self, engines: Iterable[Engine] | None = None) -> None:
+        """engines: whose caches; None: those of all that are known."""
+        self.folder: Path | None = None
+        """Holds all of them; None while there is none."""
+        self._engines = tuple(all_engines().values() if engines is None else engines)
+        self._fresh: dict[Group, tuple[Path, Mapping[str, str]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def variables(self, group: Group, asked: CompileCache, environment: Mapping[str, str]) -> Mapping[str, str]:
+        """Variables that send the graphs of a group where they belong; none: to the engine's own cache. environment: all variables of the server.
+
+        What engines have noted beside compiled code is copied into a fresh cache; where the copy fails none of it is there. Raises StartupModelError when no folder can be made.
+        """
+        if asked == "fresh":
+            self.forget(group)
+            try:
+                if self.folder is None:
+                    self.folder = Path(tempfile.mkdtemp(prefix="startup-model-compile-")).absolute()
+                root = Path(tempfile.mkdtemp(dir=self.folder))
+            except OSError as error:
+                remedy = "make room for temporary files, or choose warm"
+                problem = f"no folder can be made ({error.strerror or error})"
+                raise StartupModelError(f"compile_cache = 'fresh': {problem}; {remedy}") from None
+            caches = [engine.caches for engine in self._engines]
+            found = {name: str(root / place) for entry in caches for name, place in entry.variables.items()}
+            for notes in (notes for entry in caches for notes in entry.notes):
+                own = Path(environment.get(notes.variable) or home_folder(environment) / notes.default)
+                _copy(own / notes.folder, Path(found[notes.variable]) / notes.folder)
+            self._fresh[group] = root, found
+        return self._fresh[group][1] if group in self._fresh else {}
+
+    def forget(self, group: Group) -> None:
+        """Delete the fresh cache of a group, if it has one."""
+        if group in self._fresh:
+            shutil.rmtree(self._fresh.pop(group)[0], ignore_errors=True)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -191,44 +214,3 @@ def _copy(source: Path, target: Path) -> None:
     except (OSError, ValueError):  # a full disk, a file that may not be read
         with contextlib.suppress(OSError):
             shutil.rmtree(target)
-
-
-class CompileCaches:
-    """The compile caches of a schedule: a new folder for each fresh start, in which warm ones of its group find their graphs. All are deleted in the end."""
-
-    def __init__(self, engines: Iterable[Engine] | None = None) -> None:
-        """engines: whose caches, see ``fresh_compile_cache``."""
-        self.folder: Path | None = None
-        """Holds all of them; None while there is none."""
-        self._engines = engines
-        self._caches: dict[Group, tuple[ExitStack, Mapping[str, str]]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for group in list(self._caches):
-            self.forget(group)
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def variables(self, group: Group, asked: CompileCache, environment: Mapping[str, str]) -> Mapping[str, str]:
-        """Variables that send the graphs of a group where they belong; none: to the engine's own cache. Raises StartupModelError when no folder can be made."""
-        if asked == "fresh":
-            self.forget(group)
-            cleanup = ExitStack()
-            try:
-                if self.folder is None:
-                    self.folder = Path(tempfile.mkdtemp(prefix="startup-model-compile-")).absolute()
-                fresh = cleanup.enter_context(fresh_compile_cache(environment, self.folder, self._engines))
-            except OSError as error:
-                remedy = "make room for temporary files, or choose warm"
-                problem = f"no folder can be made ({error.strerror or error})"
-                raise StartupModelError(f"compile_cache = 'fresh': {problem}; {remedy}") from None
-            self._caches[group] = cleanup, fresh
-        return self._caches[group][1] if group in self._caches else {}
-
-    def forget(self, group: Group) -> None:
-        """Delete the folder of a group, if it has one."""
-        if group in self._caches:
-            self._caches.pop(group)[0].close()
