@@ -562,6 +562,13 @@ def test_phases_that_a_profile_has_no_time_for_are_not_lost() -> None:
     assert "graph_capture took 9 s, but the flags of the run switch it off" in gate([captured], NVL).text()
 
 
+def test_phases_of_a_newer_release_are_a_part_of_what_no_stage_logs() -> None:
+    run = run_of(predicted()).replace(wall_s=None)
+    found = gate([run.replace(unknown_phases={"kernel_build": 9.0})], NVL)
+    assert verdicts(found) == {"kernel_build + unattributed": "regression"}
+    assert "kernel_build took 9 s, but the profile has no time for it" in found.text()
+
+
 def test_segments_outside_the_time_to_ready_are_not_judged() -> None:
     run = run_of(predicted()).replace(wall_s=None)
     report = gate([run.replace(phases=run.phases | {"image_pull": 90.0})], NVL)
@@ -979,8 +986,8 @@ BAD_FILES = {
     "prose": (b"It was a dark and stormy night\n" * 5, "no start-up log, and no runs that can be read: none of the known formats"),
     "binary": (bytes(range(256)) * 50, "no start-up log, and no runs that can be read: not a text file"),
     "a run that cannot be": (
-        b'{"model": "meta-llama/Llama-3.2-3B", "hardware": "l40s", "phases": {"loading": 3.0}}\n',
-        "no start-up log, and no runs that can be read: line 1: phases = 'loading'",
+        b'{"model": "meta-llama/Llama-3.2-3B", "hardware": "l40s", "phases": {"weight_lod": 3.0}}\n',
+        "no start-up log, and no runs that can be read: line 1: phases = 'weight_lod'",
     ),
 }  # fmt: skip
 
@@ -1041,7 +1048,7 @@ BAD_ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "texts": ({"runs": ["runs.jsonl"]}, "runs = 'runs.jsonl': must be a run record"),
     "ok without a record": ({"runs": [Candidate(None)]}, "a start that came up has no record"),
     "no profile": ({"profile": None}, "profile: missing, a gate needs one"),
-    "other profile": ({"profile": 3}, "it is no profile"),
+    "other profile": ({"profile": 3}, "profile = 3: must be a Profile"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from calibration.gate.figures import CACHES
+from calibration.gate.figures import caches
 from calibration.gate.inputs import host_of
 from calibration.gate.report import Limits, plain
 from startup_model.errors import ConfigError, InputFileError, missing, one_line, shown
@@ -229,7 +229,7 @@ def compare_profiles(
     else:
         found = [ModelConfig.from_catalogue(name) for name in ((asked.model,) if asked.model else MODELS)]
         asked_about = [model for model in found if predict(model, node, asked, profile=first).memory.fits] or found[:1]
-    open_states = [cache for cache in CACHES if getattr(asked, cache.field) == "unknown"]
+    open_states = [cache for cache in caches() if getattr(asked, cache.field) == "unknown"]
     starts = [asked.replace(**{cache.field: cache.fast for cache in open_states})]
     starts += [asked.replace(**{cache.field: cache.slow for cache in open_states})] if open_states else []
     times = []

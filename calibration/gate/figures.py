@@ -13,14 +13,17 @@ from calibration.runs.record import RunRecord
 from startup_model.engines.config import EngineConfig
 from startup_model.hardware import UNKNOWN_CPU, HardwareConfig
 from startup_model.models.config import ModelConfig
-from startup_model.phases import AFTER_READY, BEFORE_ENGINE, Phase
+from startup_model.phases import PHASES
 from startup_model.prediction import PhasePrediction, StartupPrediction
 from startup_model.predictor import predict
 from startup_model.profile import Profile, judge_profile
 
-LOAD = str(Phase.WEIGHT_LOAD)
-_UNLOGGED = str(Phase.UNATTRIBUTED)
-_OUTSIDE = frozenset(map(str, (*BEFORE_ENGINE, *AFTER_READY)))  # segments outside the time to ready
+LOAD, _UNLOGGED = "weight_load", "unattributed"
+# Field of EngineConfig -> what a start did with that cache in the fast state, and in the cold one.
+_CACHE_WORDS = {
+    "page_cache": ("read its files from memory", "read files from storage"),
+    "compile_cache": ("loaded compiled graphs", "compiled its graphs anew"),
+}
 
 
 class Cache(NamedTuple):
@@ -39,12 +42,23 @@ class Cache(NamedTuple):
         return f"{self.field}: {self.slow}"
 
 
-CACHES = (
-    Cache("page_cache", LOAD, "hot", "cold", "read its files from memory", "read files from storage", is_graded=True),
-    Cache("compile_cache", str(Phase.GRAPH_COMPILE), "warm", "cold", "loaded compiled graphs", "compiled its graphs anew", is_graded=False),
-)  # fmt: skip
+def caches() -> tuple[Cache, ...]:
+    """The caches of the phases, in their order; files may be in memory in part, a set of coefficients holds or does not."""
+    found = [(str(name), row.cache) for name, row in PHASES.items() if row.cache is not None]
+    return tuple(
+        Cache(
+            cache.name,
+            phase,
+            cache.taken,
+            "cold",
+            *_CACHE_WORDS.get(cache.name, (f"found its {cache.name} {cache.taken}", f"found its {cache.name} cold")),
+            is_graded=bool(cache.cold_inputs),
+        )
+        for phase, cache in found
+    )
 
-States = tuple[str, ...]  # of each of CACHES
+
+States = tuple[str, ...]  # of each of the caches
 
 
 # --- figures of a run ---------------------------------------------------------------------------------------------------
@@ -67,19 +81,24 @@ class MeasuredValue(NamedTuple):
         return self.name == "total" or (self.kind == "total" and self.is_partial)
 
 
+def _outside() -> set[str]:
+    """Segments outside the time to ready."""
+    return {str(name) for name, row in PHASES.items() if row.segment}
+
+
 def measured_values(run: RunRecord, known: Mapping[str, float]) -> list[MeasuredValue]:
     """The figures of a run that a prediction can be held against; ``known``: phase -> what it adds to the predicted total [s].
 
     Of a log alone, whose first line comes some seconds after its process, the bootstrap is left out, and the time from its first line to ready counts as a part of the
     total. With a wall time, what no other figure holds is the rest; without one, the phases that were measured are added up instead.
     """
-    stamp = run.stamp_resolution_s
+    stamp, outside = run.stamp_resolution_s, _outside()
     names = [name for name in run.phases if name in known and name not in run.hidden]
     figures = [MeasuredValue(name, "phase", (name,), run.phases[name], stamp) for name in names]
     held = set(names)
     for measured in run.sums:
         inside = tuple(name for name in measured.phases if name in known)
-        if inside and not {*run.hidden, *_OUTSIDE} & set(measured.phases):
+        if inside and not {*run.hidden, *outside} & set(measured.phases):
             is_apart = held.isdisjoint(inside)
             name = " + ".join(measured.phases)
             figures.append(MeasuredValue(name, "sum", inside, measured.seconds, stamp, is_apart=is_apart))
@@ -93,10 +112,10 @@ def measured_values(run: RunRecord, known: Mapping[str, float]) -> list[Measured
             figures.append(MeasuredValue("rest", "rest", left, max(0.0, run.ready_s - taken), together))
         return [*figures, MeasuredValue("total", "total", tuple(known), run.ready_s, stamp)]
     # Without a rest, phases for which the prediction has no time are a part of what it has for time that no stage logs.
-    others = known.keys() | _OUTSIDE | run.hidden
-    names = [name for name, seconds in run.phases.items() if name not in others and seconds > 0]
+    others, every = known.keys() | outside | run.hidden, run.phases | run.unknown_phases
+    names = [name for name, seconds in every.items() if name not in others and seconds > 0]
     if names and _UNLOGGED in known and _UNLOGGED not in held:
-        seconds, resolution = sum(run.phases[name] for name in names), stamp * max(1.0, 0.5 * len(names))
+        seconds, resolution = sum(every[name] for name in names), stamp * max(1.0, 0.5 * len(names))
         name = " + ".join([*names, _UNLOGGED])
         figures.append(MeasuredValue(name, "sum", (_UNLOGGED,), seconds, resolution, is_apart=False, is_partial=True))
     if len(apart) > 1:
@@ -111,10 +130,11 @@ def not_judged(run: RunRecord, known: Mapping[str, float], off: Collection[str])
     """What of a run no prediction can be held against, in words; ``off``: phases that its flags switch off."""
     if run.hidden:
         yield f"counted from the first line of a log: {', '.join(sorted(run.hidden))} and wall time are known in part only"
-    for name, seconds in run.phases.items():
+    outside = _outside()
+    for name, seconds in (run.phases | run.unknown_phases).items():
         if name in run.hidden:
             continue
-        if name in _OUTSIDE:
+        if name in outside:
             yield f"{name} is outside the time to ready: not judged"
         elif name not in known and seconds > run.stamp_resolution_s:
             why = "the flags of the run switch it off" if name in off else "the profile has no time for it"
@@ -197,12 +217,13 @@ class Expectation:
     def __init__(self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, profile: Profile, level: float) -> None:  # fmt: skip
         self._start = (model, hardware, engine, profile, level)
         self._forecasts: dict[States, Forecast] = {}
-        self.said: States = tuple(getattr(engine, cache.field) for cache in CACHES)
+        self.caches = caches()
+        self.said: States = tuple(getattr(engine, cache.field) for cache in self.caches)
         self.known = tuple(
             said if said in (cache.fast, cache.slow) else cache.fast
-            for cache, said in zip(CACHES, self.said, strict=True)
+            for cache, said in zip(self.caches, self.said, strict=True)
         )  # as said, else the fast one
-        found = self.forecast(tuple(cache.fast for cache in CACHES)).prediction
+        found = self.forecast(tuple(cache.fast for cache in self.caches)).prediction
         self.engine_name = found.context.engine_name
         self.off = frozenset(str(phase) for phase, entry in found.phases.items() if not entry.calls)
         selection = judge_profile(profile, hardware)
@@ -218,7 +239,7 @@ class Expectation:
         found = self._forecasts.get(states)
         if found is None:
             model, hardware, engine, profile, level = self._start
-            fields = {cache.field: state for cache, state in zip(CACHES, states, strict=True)}
+            fields = {cache.field: state for cache, state in zip(self.caches, states, strict=True)}
             found = Forecast(predict(model, hardware, engine.replace(**fields), profile=profile, level=level))
             self._forecasts[states] = found
         return found

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from calibration.gate.figures import (
-    CACHES,
     LOAD,
     MIN_SHIFT,
     Cache,
@@ -43,7 +42,7 @@ from calibration.gate.report import (
 from calibration.runs.record import RunRecord
 from startup_model.errors import StartupModelError, UnknownNameError, missing, one_line, wrong_type
 from startup_model.evaluate import check_level
-from startup_model.phases import Phase
+from startup_model.phases import PHASES
 from startup_model.predictor import ProfileLike, as_profile
 from startup_model.profile import Profile
 from startup_model.units import format_seconds
@@ -112,7 +111,7 @@ def find_state(
     holders = [f for f in figures if f.kind in ("phase", "sum") and cache.phase in f.phases and not f.is_partial]
     stand_in = MeasuredValue(cache.phase, "phase", (cache.phase,), 0.0, math.inf)  # not measured: it tells nothing
     own = min(holders, key=lambda figure: len(figure.phases), default=stand_in)
-    pairs = [*zip(CACHES, expectation.known, strict=True)]
+    pairs = [*zip(expectation.caches, expectation.known, strict=True)]
     quick, long = (
         expectation.forecast(tuple(state if other is cache else known for other, known in pairs))
         .of(own)
@@ -210,13 +209,13 @@ class RunCheck:
 
     def __init__(self, run: RunRecord, label: str, expectation: Expectation, rules: Rules) -> None:
         self.run, self.label, self._expectation, self._rules = run, label, expectation, rules
-        slowest, fastest = (expectation.forecast(states) for states in zip(*((c.slow, c.fast) for c in CACHES), strict=True))  # fmt: skip
+        slowest, fastest = (expectation.forecast(states) for states in zip(*((c.slow, c.fast) for c in expectation.caches), strict=True))  # fmt: skip
         self._known = slowest.adds
         figures = measured_values(run, slowest.adds)
         untouched = [check for check in _checks(figures, slowest, fastest, fastest) if check.is_untouched]
         before = common_shift([point for check in untouched if (point := check.point())])
         factors = rules.phase_factor or rules.factor, before.factor if before.is_common else 1.0
-        said = zip(CACHES, expectation.said, strict=True)
+        said = zip(expectation.caches, expectation.said, strict=True)
         self.states = [find_state(cache, state, figures, expectation, *factors) for cache, state in said]
         self._seen = tuple(state.seen for state in self.states)
         slow, fast = (expectation.forecast(tuple(state.judged[i] for state in self.states)) for i in (-1, 0))
@@ -492,7 +491,7 @@ class GateRun:
         run, evidence = candidate.run, candidate.evidence
         shown = f"; {one_line(evidence, 300)}" if evidence else ""
         if run is not None and run.phases and not evidence:
-            last = max(run.phases, key=[*map(str, Phase)].index)
+            last = max(run.phases, key=[*map(str, PHASES)].index)
             shown = f"; the last phase that it measured is {last}"
         return self._rules.finding("failed_start", label, "", f"status {status}: the server did not come up{shown}")
 
@@ -516,7 +515,7 @@ class GateRun:
         failed, passed = self._listed[False], self._listed[True]
         listed = sorted([*failed, *passed[: max(0, MAX_LISTED - len(failed))]])
         rules = self._rules
-        order = dict.fromkeys([*map(str, Phase), *self._pools])
+        order = dict.fromkeys([*map(str, PHASES), *self._pools])
         pools = {name: self._pools[name] for name in order if name in self._pools}
         return GateReport(
             passed=not self._failures and not any(finding.fails for finding in overall),
