@@ -125,7 +125,7 @@ def test_sweeps_comparisons_and_sensitivities_have_it(fitted: Profile) -> None:
 def test_a_gate_judges_it(fitted: Profile, measured: list[RunRecord], tmp_path: Path) -> None:
     slow = measured[0].replace(phases={**measured[0].phases, "kernel_warmup": 40.0}, wall_s=measured[0].wall_s + 33.3)
     write_runs([slow], tmp_path / "slow.jsonl")
-    report = gate([tmp_path / "slow.jsonl"], fitted)
+    report = gate(read_runs(tmp_path / "slow.jsonl"), fitted)
     assert not report.passed
     assert "kernel_warmup" in report.text()
 

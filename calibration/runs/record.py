@@ -18,7 +18,7 @@ from startup_model.errors import ConfigError, UnknownNameError, conflict, duplic
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
 from startup_model.models.config import ModelConfig
-from startup_model.phases import Phase
+from startup_model.phases import PHASES
 from startup_model.units import Seconds
 
 RunStatus = Literal[
@@ -36,12 +36,12 @@ Name = Annotated[str, Field(max_length=200)]
 
 def phase_names() -> list[str]:
     """The phases that this release knows, in the order of a start."""
-    return [phase.value for phase in Phase]
+    return [*map(str, PHASES)]
 
 
 def is_phase(name: str) -> bool:
     """Whether this release knows a phase of that name."""
-    return name in Phase._value2member_map_
+    return name in PHASES
 
 
 def _check_phases(names: Iterable[str]) -> None:
