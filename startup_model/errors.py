@@ -11,16 +11,6 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-__all__ = [
-    "ConfigError",
-    "InputFileError",
-    "ProfileError",
-    "StartupModelError",
-    "UnknownNameError",
-    "nearest_name",
-    "shown",
-]
-
 _LONGEST_VALUE_SHOWN = 80
 _LONGEST_MESSAGE = 580
 

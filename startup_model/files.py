@@ -7,22 +7,12 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from startup_model.errors import InputFileError, shown
-
-__all__ = [
-    "canonical_json",
-    "is_file",
-    "is_folder",
-    "open_regular",
-    "parse_json_object",
-    "read_json_object",
-    "write_atomically",
-]
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MOST_DIGITS = 4300  # Python itself reads no longer whole number (CVE-2020-10735)
@@ -32,7 +22,7 @@ def read_json_object(path: Path, largest: int, what: str) -> dict[str, Any]:
     """The JSON object that the file holds.
 
     Raises InputFileError, in one line, when the file is absent, not a regular file, empty, larger than ``largest``
-    bytes, not UTF-8, not JSON (cut off, say), nested beyond reason, or JSON of another kind than an object.
+    bytes, not UTF-8, not JSON (truncated, say), nested beyond reason, or JSON of another kind than an object.
     """
     with open_regular(path, what) as file:
         size = os.fstat(file.fileno()).st_size
@@ -59,8 +49,8 @@ def open_regular(path: Path, what: str) -> Iterator[BinaryIO]:
         raise InputFileError(f"{path}: no such file; give {what}") from None
     except OSError as error:
         raise InputFileError(f"{path}: {error.strerror or error}; give {what}") from None
-    except ValueError as error:  # a null byte or half a character in the name
-        raise InputFileError(f"{shown(str(path))}: no name of a file ({error}); give {what}") from None
+    except ValueError as error:  # a null byte or an unpaired surrogate in the name
+        raise InputFileError(f"{shown(str(path))}: not the name of a file ({error}); give {what}") from None
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -74,16 +64,17 @@ def open_regular(path: Path, what: str) -> Iterator[BinaryIO]:
 
 def is_file(path: Path) -> bool:
     """Whether ``path`` leads to a regular file that can be seen; never an exception, whatever the name is."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    return _says(path.is_file)
 
 
 def is_folder(path: Path) -> bool:
     """Whether ``path`` leads to a folder that can be seen; never an exception, whatever the name is."""
+    return _says(path.is_dir)
+
+
+def _says(question: Callable[[], bool]) -> bool:
     try:
-        return path.is_dir()
+        return question()
     except (OSError, ValueError):
         return False
 
@@ -98,14 +89,14 @@ def parse_json_object(content: bytes, name: str, what: str) -> dict[str, Any]:
         raise InputFileError(f"{name}: not UTF-8 text; give {what}") from None
     except json.JSONDecodeError as error:
         raise InputFileError(
-            f"{name}: not valid JSON ({error.msg} at line {error.lineno}, column {error.colno}); is it cut off? give {what}"
+            f"{name}: not valid JSON ({error.msg} at line {error.lineno}, column {error.colno}); is the file truncated? give {what}"
         ) from None
     except RecursionError:
         raise InputFileError(f"{name}: nested too deeply to be {what}") from None
     except ValueError:  # the only one that is left
         raise InputFileError(f"{name}: holds a number of more than {_MOST_DIGITS} digits; give {what}") from None
     if _SURROGATE.search(content) and not _is_text(value):
-        raise InputFileError(f"{name}: holds half a character (\\ud800 to \\udfff); give {what}")
+        raise InputFileError(f"{name}: contains an unpaired surrogate (\\ud800 to \\udfff); give {what}")
     if not isinstance(value, dict):
         raise InputFileError(f"{name}: a JSON {type(value).__name__} ({shown(value)}), not an object; give {what}")
     return value
@@ -120,22 +111,14 @@ def _is_text(value: object) -> bool:
     return True
 
 
-def _is_no_file(path: Path) -> bool:
-    """Whether ``path`` leads to a folder, a device or a pipe, which a file must not replace."""
-    try:
-        return path.exists() and not path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def write_atomically(path: Path, content: str | Iterable[bytes]) -> None:
     """Write ``content``, a text or pieces of bytes, so that the file is either the old one or the whole new one, whatever happens.
 
     Raises InputFileError when the folder is missing or cannot be written, or ``path`` is a folder or a device; what the pieces raise
     passes through, and leaves the old file.
     """
-    if _is_no_file(path):
-        raise InputFileError(f"{path}: it is no regular file; choose the name of a file")
+    if _says(path.exists) and not is_file(path):  # a folder, a device or a pipe must not be replaced
+        raise InputFileError(f"{path}: not a regular file; choose the name of a file")
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     except (OSError, ValueError) as error:

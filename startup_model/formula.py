@@ -11,8 +11,6 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-__all__ = ["Expression", "FloatArray", "Values", "let", "maximum", "minimum"]
-
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 Values = float | FloatArray

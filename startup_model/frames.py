@@ -10,8 +10,6 @@ from startup_model.errors import MISSING, ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["data_frame"]
-
 
 def data_frame(columns: Mapping[str, Any]) -> pd.DataFrame:
     """Columns as a DataFrame. Raises ConfigError when pandas is not installed."""

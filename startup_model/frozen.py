@@ -9,41 +9,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from startup_model.errors import MISSING, ConfigError, StartupModelError, nearest_name, one_line, shown
 
-__all__ = ["FrozenModel"]
-
 OTHER_NAMES: Mapping[str, str] = {
-    "tensor_parallel": "tp",
-    "tensor_parallel_size": "tp",
-    "tp_size": "tp",
-    "pipeline_parallel": "pp",
-    "pipeline_parallel_size": "pp",
-    "pp_size": "pp",
-    "data_parallel": "dp",
-    "data_parallel_size": "dp",
-    "dp_size": "dp",
-    "enable_expert_parallel": "expert_parallel",
-    "eager": "enforce_eager",
-    "quant": "quantization",
-    "context_length": "max_model_len",
-    "mem_fraction_static": "gpu_memory_utilization",
-    "engine_version": "version",
-    "enable_prefix_caching": "prefix_caching",
-    "enable_chunked_prefill": "chunked_prefill",
-    "cudagraph_capture_sizes": "capture_sizes",
-    "max_cudagraph_capture_size": "max_capture_size",
-    "gpu_count": "gpus",
-    "num_gpus": "gpus",
-    "gpu_name": "gpu",
-    "vram": "gpu_memory",
-    "hbm_bandwidth": "gpu_memory_bandwidth",
-    "pcie_bandwidth": "host_to_device_bandwidth",
-    "nvlink_bandwidth": "interconnect_bandwidth",
-    "ram": "host_memory",
-    "nvme": "local_nvme",
-    "ssd": "local_nvme",
-    "s3": "object_store",
-    "cpu_cores": "cores",
-}
+    "tensor_parallel": "tp", "tensor_parallel_size": "tp", "tp_size": "tp", "pipeline_parallel": "pp", "pipeline_parallel_size": "pp", "pp_size": "pp",
+    "data_parallel": "dp", "data_parallel_size": "dp", "dp_size": "dp", "enable_expert_parallel": "expert_parallel", "eager": "enforce_eager",
+    "quant": "quantization", "context_length": "max_model_len", "mem_fraction_static": "gpu_memory_utilization", "engine_version": "version",
+    "enable_prefix_caching": "prefix_caching", "enable_chunked_prefill": "chunked_prefill", "cudagraph_capture_sizes": "capture_sizes",
+    "max_cudagraph_capture_size": "max_capture_size", "gpu_count": "gpus", "num_gpus": "gpus", "gpu_name": "gpu", "vram": "gpu_memory",
+    "hbm_bandwidth": "gpu_memory_bandwidth", "pcie_bandwidth": "host_to_device_bandwidth", "nvlink_bandwidth": "interconnect_bandwidth", "ram": "host_memory",
+    "nvme": "local_nvme", "ssd": "local_nvme", "s3": "object_store", "cpu_cores": "cores",
+}  # fmt: skip
 """What engines and people call a field, where that does not look like its name here -> the field."""
 
 
@@ -161,13 +135,12 @@ def _one_line(model: type[BaseModel], error: ValidationError) -> StartupModelErr
         return ConfigError(field, cause.value, cause.problem, cause.remedy)
     if isinstance(cause, StartupModelError):
         return ConfigError(path, MISSING, f"{cause}{more}")
-    text = problem["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    text = problem["msg"].removeprefix("Value error, ").replace("Input should", "must").removeprefix("Should")
     if kind == "literal_error" and isinstance(problem["input"], str):
-        nearest = nearest_name(
-            problem["input"], problem["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-        )
+        known = problem["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        nearest = nearest_name(problem["input"], known)
         return ConfigError(path, problem["input"], f"{text}{more}", f"did you mean {nearest!r}?" if nearest else "")
-    text = f"it {text[0].lower()}{text[1:]}" if text.startswith("Should") else text[:1].lower() + text[1:]
+    text = f"must{text}" if text.startswith(" ") else text[:1].lower() + text[1:]
     return ConfigError(path, problem["input"], f"{text}{more}")
 
 

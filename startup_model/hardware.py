@@ -12,24 +12,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from startup_model.errors import ConfigError, UnknownNameError
+from startup_model.errors import ConfigError, UnknownNameError, conflict, out_of_range, wrong_type
 from startup_model.files import read_json_object
 from startup_model.frozen import FrozenModel
 from startup_model.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
-
-__all__ = [
-    "CLUSTER_DEFAULTS",
-    "STORAGE_DEFAULTS",
-    "STORAGE_TIERS",
-    "UNKNOWN_CPU",
-    "Cpu",
-    "HardwareConfig",
-    "Platform",
-    "Storage",
-    "StorageTier",
-    "preset_names",
-    "storage_changes",
-]
 
 StorageTier = Literal["local_nvme", "network_disk", "object_store"]
 Platform = Literal["cuda", "rocm", "hpu", "npu", "cpu"]
@@ -91,22 +77,16 @@ NODE_NUMBERS: Mapping[str, NodeNumber] = {
         NodeNumber("storage_bandwidth", "storage.cold_bandwidth", "B/s", +1),  # host field and default by tier
         NodeNumber("network_bandwidth", "network_bandwidth", "B/s", +1, None, math.inf, frozenset(STORAGE_TIERS[1:])),
         NodeNumber("concurrent_starts", "storage.concurrent_starts", "1", 0),
-        NodeNumber(
-            "page_cache_bandwidth", "storage.page_cache", "B/s", +1, "page_cache_bandwidth", may_be_assumed=True
-        ),
+        NodeNumber("page_cache_bandwidth", "storage.page_cache", "B/s", +1, "page_cache_bandwidth", may_be_assumed=True),
         NodeNumber("host_to_device_bandwidth", "host_to_device_bandwidth", "B/s", +1, "host_to_device_bandwidth"),
         NodeNumber("memory_bandwidth", "gpu_memory_bandwidth", "B/s", +1, "gpu_memory_bandwidth", may_be_assumed=True),
         NodeNumber("device_flops", "gpu_flops", "FLOP/s", +1, "device_flops", may_be_assumed=True),
         NodeNumber("provision_seconds", "provision_s", "s", -1, None, CLUSTER_DEFAULTS["provision_s"]),
         NodeNumber("image_bytes", "image_bytes", "B", -1, None, CLUSTER_DEFAULTS["image_bytes"]),
-        NodeNumber(
-            "image_pull_bandwidth", "image_pull_bandwidth", "B/s", +1, None, CLUSTER_DEFAULTS["image_pull_bandwidth"]
-        ),
-        NodeNumber(
-            "container_start_seconds", "container_start_s", "s", -1, None, CLUSTER_DEFAULTS["container_start_s"]
-        ),
+        NodeNumber("image_pull_bandwidth", "image_pull_bandwidth", "B/s", +1, None, CLUSTER_DEFAULTS["image_pull_bandwidth"]),
+        NodeNumber("container_start_seconds", "container_start_s", "s", -1, None, CLUSTER_DEFAULTS["container_start_s"]),
     )
-}
+}  # fmt: skip
 """Every number of a node that a term depends on, by the name of the input; nothing else of a start depends on these."""
 
 UNKNOWN_CPU = "unknown"
@@ -150,9 +130,8 @@ class Cpu(FrozenModel):
     @property
     def score(self) -> float | None:
         """The given score, else that of the table for ``model``, else None."""
-        return (
-            self.single_thread_score if self.single_thread_score is not None else _cpu_scores().get(self.model.lower())
-        )
+        given = self.single_thread_score
+        return given if given is not None else _tables().cpu_scores.get(self.model.lower())
 
 
 class HardwareConfig(FrozenModel):
@@ -199,12 +178,12 @@ class HardwareConfig(FrozenModel):
     def _check(self) -> Self:
         disk, network = self.storage.network_disk, self.network_bandwidth
         if disk and network and disk > network:
-            raise ConfigError(
-                "storage.network_disk", disk, f"it exceeds network_bandwidth = {network}", "correct one of the two"
+            raise out_of_range(
+                "storage.network_disk", disk, f"at most network_bandwidth = {network}", "correct one of the two"
             )
         if (self.gpus == 0) != (self.platform == "cpu"):
-            problem = f"it does not go with platform = {self.platform!r}"
-            raise ConfigError("gpus", self.gpus, problem, "0 accelerators are platform 'cpu', all others have some")
+            remedy = "0 accelerators are platform 'cpu', all others have some"
+            raise conflict("gpus", self.gpus, f"platform = {self.platform!r}", remedy)
         return self
 
     @property
@@ -220,20 +199,13 @@ class HardwareConfig(FrozenModel):
         for bad changes.
         """
         if not isinstance(name, str):
-            raise ConfigError(
-                "hardware", name, "it should be the name of a preset", f"such as {', '.join(preset_names()[:3])}"
-            )
-        table = _presets()
-        identity = table["aliases"].get(name.strip().lower().replace("_", "-").replace(" ", "-"))
+            raise wrong_type("hardware", name, "the name of a preset", f"such as {', '.join(preset_names()[:3])}")
+        table = _tables()
+        identity = table.aliases.get(name.strip().lower().replace("_", "-").replace(" ", "-"))
         if identity is None:
-            raise UnknownNameError(
-                "hardware",
-                name,
-                table["presets"],
-                "Otherwise give a JSON file or the numbers (gpu_memory, gpu_memory_bandwidth, ...).",
-                aliases=table["aliases"],
-            )
-        return cls(**({"name": identity} | table["presets"][identity] | changes))
+            remedy = "Otherwise give a JSON file or the numbers (gpu_memory, gpu_memory_bandwidth, ...)."
+            raise UnknownNameError("hardware", name, table.presets, remedy, aliases=table.aliases)
+        return cls(**({"name": identity} | table.presets[identity] | changes))
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -241,8 +213,7 @@ class HardwareConfig(FrozenModel):
 
         Raises InputFileError or ConfigError.
         """
-        data = read_json_object(Path(path), 2**20, "a hardware description")
-        return cls.from_mapping(data)
+        return cls.from_mapping(read_json_object(Path(path), 2**20, "a hardware description"))
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> Self:
@@ -252,9 +223,7 @@ class HardwareConfig(FrozenModel):
         if name is None:
             return cls.model_validate(fields)
         if not isinstance(name, str):
-            raise ConfigError(
-                "preset", name, "it should be the name of a preset", f"known: {', '.join(preset_names())}"
-            )
+            raise wrong_type("preset", name, "the name of a preset", f"known: {', '.join(preset_names())}")
         return cls.preset(name, **{str(key): value for key, value in fields.items()})
 
 
@@ -272,21 +241,20 @@ def storage_changes(text: str, where: str = "storage") -> dict[str, Any]:
 
 def preset_names() -> tuple[str, ...]:
     """Names of all hardware presets."""
-    return tuple(_presets()["presets"])
+    return tuple(_tables().presets)
 
 
-@lru_cache(maxsize=1)
-def _presets() -> dict[str, dict[str, Any]]:
-    """The table of presets and the names that lead to them."""
-    text = files("startup_model").joinpath("data/hardware.json").read_text(encoding="utf-8")
-    presets: dict[str, dict[str, Any]] = json.loads(text)["presets"]
-    aliases = {alias: name for name, entry in presets.items() for alias in entry.pop("aliases")}
-    return {"presets": presets, "aliases": aliases | {name: name for name in presets}}
-
-
-@lru_cache(maxsize=1)
-def _cpu_scores() -> dict[str, float]:
+class _Tables(NamedTuple):
+    presets: dict[str, dict[str, Any]]
+    aliases: dict[str, str]
+    """Every name that leads to a preset, its own among them."""
+    cpu_scores: dict[str, float]
     """Folded processor name -> single-thread speed relative to an EPYC 9354."""
-    text = files("startup_model").joinpath("data/hardware.json").read_text(encoding="utf-8")
-    cpus: dict[str, dict[str, Any]] = json.loads(text)["cpus"]
-    return {name.lower(): float(entry["single_thread_score"]) for name, entry in cpus.items()}
+
+
+@lru_cache(maxsize=1)
+def _tables() -> _Tables:
+    table = json.loads(files("startup_model").joinpath("data/hardware.json").read_text(encoding="utf-8"))
+    aliases = {alias: name for name, entry in table["presets"].items() for alias in (*entry.pop("aliases"), name)}
+    scores = {name.lower(): float(entry["single_thread_score"]) for name, entry in table["cpus"].items()}
+    return _Tables(table["presets"], aliases, scores)

@@ -47,10 +47,7 @@ _NAMED = re.compile(  # a name and what may stand between it and its value; blan
     r"""\s{0,3}(?:Some\(\s{0,3}|[\[({]{0,3})b?(?P<quote>(?:\\{0,4}['"])?)(?:(?:Basic|Bearer|Token)\s{1,3})?(?P<value>))"""
 )
 _BARE_END, _LINE_END = re.compile(r"[\s,;)}\]'\"&]"), re.compile(r"[\r\n]")
-_MIN_SOUGHT, _MAX_SOUGHT = (
-    4,
-    4096,
-)  # characters of a value that is looked for elsewhere: a shorter one stands in any text
+_MIN_SOUGHT, _MAX_SOUGHT = 4, 4096  # characters of a value that is looked for elsewhere
 
 
 def is_secret_name(name: str, value: str | None = None, *, short: bool = True) -> bool:

@@ -15,24 +15,9 @@ from pydantic import BeforeValidator, Field
 
 from startup_model.errors import StartupModelError, shown
 
-__all__ = [
-    "GIB",
-    "Bytes",
-    "BytesPerSecond",
-    "FlopPerSecond",
-    "Seconds",
-    "format_bandwidth",
-    "format_bytes",
-    "format_seconds",
-    "parse_bandwidth",
-    "parse_bytes",
-    "parse_flops",
-    "parse_seconds",
-]
-
 GIB = 2**30
-_LARGEST_BYTES = 2.0**63
-_LARGEST_SECONDS = 1e9
+_MAX_BYTES = 2.0**63
+_MAX_SECONDS = 1e9
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18} | {
     f"{prefix}i": 2 ** (10 * power) for power, prefix in enumerate("KMGTPE", start=1)
 }
@@ -42,18 +27,9 @@ _QUANTITY = re.compile(
 )
 _BYTE_UNIT = re.compile(r"([kKMGTPE]?i?)(B|[Bb]ytes?|b|bits?)")
 _SECONDS = {
-    "": 1.0,
-    "s": 1.0,
-    "sec": 1.0,
-    "secs": 1.0,
-    "second": 1.0,
-    "seconds": 1.0,
-    "ms": 1e-3,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "μs": 1e-6,
-}
-_SECONDS |= {"m": 60.0, "min": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0}
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0), "ms": 1e-3, **dict.fromkeys(("us", "µs", "μs"), 1e-6),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0), **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+}  # fmt: skip
 
 
 def parse_bytes(value: float | str) -> float:
@@ -62,7 +38,7 @@ def parse_bytes(value: float | str) -> float:
     Raises StartupModelError for anything else, for NaN, for infinities and for negative or absurd sizes (over 8 EiB).
     """
     number, unit = _split(value, "a size", "such as '80 GiB' or '13.5 GB'")
-    return _bounded(number * _byte_factor(unit, value, "B"), value, "a size in bytes", _LARGEST_BYTES)
+    return _bounded(number * _byte_factor(unit, value, "B"), value, "a size in bytes", _MAX_BYTES)
 
 
 def parse_bandwidth(value: float | str) -> float:
@@ -76,9 +52,7 @@ def parse_bandwidth(value: float | str) -> float:
         raise StartupModelError(
             f"{shown(value)} has no unit of bytes or bits per second; write a bandwidth such as '900 GB/s' or '10 Gbps'"
         )
-    return _bounded(
-        number * _byte_factor(stripped, value, "B/s"), value, "a bandwidth in bytes per second", _LARGEST_BYTES
-    )
+    return _bounded(number * _byte_factor(stripped, value, "B/s"), value, "a bandwidth in bytes per second", _MAX_BYTES)
 
 
 def parse_flops(value: float | str) -> float:
@@ -101,7 +75,7 @@ def parse_seconds(value: float | str) -> float:
     number, unit = _split(value, "a time", "such as '90 s', '250 ms' or '1.5 min'")
     if unit not in _SECONDS:
         raise StartupModelError(f"{shown(value)} has the unknown unit of time {unit!r}; write s, ms, min or h")
-    return _bounded(number * _SECONDS[unit], value, "a time in seconds", _LARGEST_SECONDS)
+    return _bounded(number * _SECONDS[unit], value, "a time in seconds", _MAX_SECONDS)
 
 
 Bytes = Annotated[float, BeforeValidator(parse_bytes), Field(ge=0)]

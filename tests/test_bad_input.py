@@ -73,7 +73,7 @@ def message_of(error: pytest.ExceptionInfo[StartupModelError]) -> str:
 CONTENTS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "empty"),
     "blank": (b" \n\t ", "empty"),
-    "cut off": (json.dumps(LLAMA).encode()[:-20], "not valid JSON .* is it cut off"),
+    "cut off": (json.dumps(LLAMA).encode()[:-20], "not valid JSON .* is the file truncated"),
     "a list": (b"[1, 2]", r"a JSON list \(\[1, 2\]\), not an object"),
     "a number": (b"3", "a JSON int"),
     "null": (b"null", "a JSON NoneType"),
@@ -86,7 +86,7 @@ CONTENTS: dict[str, tuple[bytes, str]] = {
     "100k braces": (b'{"a":' * 100_000, "nested too deeply"),
     "5000 digits": (b'{"hidden_size": ' + b"9" * 5000 + b"}", "a number of more than 4300 digits"),
     "a million digits": (b'{"hidden_size": ' + b"9" * 10**6 + b"}", "a number of more than 4300 digits"),
-    "half a character": (b'{"_name_or_path": "\\ud800"}', "holds half a character"),
+    "half a character": (b'{"_name_or_path": "\\ud800"}', "contains an unpaired surrogate"),
     "a python literal": (b"{'num_hidden_layers': 3}", "not valid JSON"),
     "html": (b"<!doctype html><html>", "not valid JSON"),
     "two objects": (b"{} {}", "not valid JSON"),
@@ -173,7 +173,7 @@ def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match="cannot be written"):
         write_atomically(tmp_path / "a\0b", "new")
     for place in (tmp_path, Path(os.devnull)):
-        with pytest.raises(InputFileError, match="no regular file"):
+        with pytest.raises(InputFileError, match="not a regular file"):
             write_atomically(place, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]

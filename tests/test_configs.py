@@ -100,7 +100,7 @@ def test_replace_makes_a_validated_copy() -> None:
     assert engine.replace(pp=3) == EngineConfig(tp=2, pp=3)
     assert engine.model_copy(update={"pp": 3}) == EngineConfig(tp=2, pp=3)
     assert engine == EngineConfig(tp=2)
-    with pytest.raises(ConfigError, match="pp = 0: it should be greater than or equal to 1"):
+    with pytest.raises(ConfigError, match="pp = 0: must be greater than or equal to 1"):
         engine.replace(pp=0)
     with pytest.raises(ConfigError, match=r"pp = 0"):
         engine.model_copy(update={"pp": 0})

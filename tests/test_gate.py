@@ -1027,14 +1027,14 @@ def test_a_log_of_a_model_that_is_not_known_asks_for_it(tmp_path: Path) -> None:
 # --- bad arguments ------------------------------------------------------------------------------------------------------
 
 BAD_ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
-    "factor 1": ({"factor": 1}, "factor = 1: it should be greater than 1"),
+    "factor 1": ({"factor": 1}, "factor = 1: must be greater than 1"),
     "factor 0": ({"factor": 0.0}, "factor = 0.0"),
     "factor nan": ({"factor": math.nan}, "factor = nan"),
     "factor inf": ({"factor": math.inf}, "factor = inf"),
     "factor text": ({"factor": "1.5"}, "factor = '1.5'"),
     "factor bool": ({"factor": True}, "factor = True"),
     "phase factor": ({"phase_factor": 0.5}, "phase_factor = 0.5"),
-    "floor": ({"floor_s": -1.0}, "floor_s = -1.0: it should be greater than or equal to 0"),
+    "floor": ({"floor_s": -1.0}, "floor_s = -1.0: must be greater than or equal to 0"),
     "floor nan": ({"floor_s": math.nan}, "floor_s = nan"),
     "floor bool": ({"floor_s": False}, "floor_s = False"),
     "level": ({"level": 1.5}, "level = 1.5"),

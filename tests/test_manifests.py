@@ -1026,9 +1026,9 @@ def test_unknown_formats() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"period_s": 0}, "period_s = 0: it should be greater than or equal to 1"),
-        ({"period_s": 10**18}, "period_s = 1000000000000000000: it should be less than or equal to 3600"),
-        ({"period_s": 2.5}, "period_s = 2.5: it should be a valid integer"),
+        ({"period_s": 0}, "period_s = 0: must be greater than or equal to 1"),
+        ({"period_s": 10**18}, "period_s = 1000000000000000000: must be less than or equal to 3600"),
+        ({"period_s": 2.5}, "period_s = 2.5: must be a valid integer"),
         ({"period_s": True}, "period_s = True"),
         ({"period_s": math.nan}, "period_s = nan"),
         ({"period_s": "10"}, "period_s = '10'"),
@@ -1047,7 +1047,7 @@ def test_unknown_formats() -> None:
         ({"image": ""}, "image = ''"),
         ({"model": ""}, "model = ''"),
         ({"model": "\ud800"}, "model = "),
-        ({"command": 3}, "command = 3: it should be a valid string"),
+        ({"command": 3}, "command = 3: must be a valid string"),
         ({"policy": {"quantile": 2}}, "policy = "),
         ({"prediction": 3}, "prediction = 3"),
         ({"profile": "x"}, "profile = 'x'"),

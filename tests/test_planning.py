@@ -812,9 +812,9 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     # policies
     "a quantile of one": (
         lambda: ScalingPolicy(quantile=1.0),
-        r"quantile = 1\.0: it should be less than or equal to 0\.999",
+        r"quantile = 1\.0: must be less than or equal to 0\.999",
     ),
-    "a quantile of zero": (lambda: ScalingPolicy(quantile=0), r"quantile = 0: it should be greater"),
+    "a quantile of zero": (lambda: ScalingPolicy(quantile=0), r"quantile = 0: must be greater"),
     "a margin below one": (
         lambda: ScalingPolicy(margin_factor=0.9),
         r"margin_factor = 0\.9: .*greater than or equal to 1",
@@ -844,7 +844,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         r"quantil: unknown field of ScalingPolicy .*did you mean 'quantile'",
     ),
     "a field that is no name": (lambda: lead_time(120.0, {3: 4}), r"3 = 3: keys should be strings"),  # type: ignore[dict-item]
-    "a policy with a quantile of two": (lambda: lead_time(120.0, {"quantile": 2}), r"quantile = 2: it should be less"),
+    "a policy with a quantile of two": (lambda: lead_time(120.0, {"quantile": 2}), r"quantile = 2: must be less"),
     "groups for certain": (
         lambda: groups_needed(1.0),
         r"quantile = 1\.0: .* less than or equal to 0\.9995; 0\.9: what 9 of 10 starts stay below",
@@ -905,7 +905,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a negative margin": (lambda: forecast_horizon(40.0, 0.9, -1.0), r"margin_s: -1\.0 is not a time"),
     # arrivals
     "a negative rate": (lambda: PoissonArrivals(rate_per_s=-0.1), r"rate_per_s = -0\.1: .*greater than or equal to 0"),
-    "a rate of NaN": (lambda: PoissonArrivals(rate_per_s=math.nan), r"rate_per_s = nan: it should be a finite number"),
+    "a rate of NaN": (lambda: PoissonArrivals(rate_per_s=math.nan), r"rate_per_s = nan: must be a finite number"),
     "a rate of 1e18": (
         lambda: PoissonArrivals(rate_per_s=1e18),
         r"rate_per_s = 1e\+18: .*less than or equal to 1000000",

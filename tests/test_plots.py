@@ -751,7 +751,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match="choose another folder"):
         plots.save(ax, tmp_path / "missing" / "x.png")
     (tmp_path / "x.png").mkdir()
-    with pytest.raises(InputFileError, match="no regular file"):
+    with pytest.raises(InputFileError, match="not a regular file"):
         plots.save(ax, tmp_path / "x.png")
     assert [path.name for path in tmp_path.iterdir()] == ["x.png"]
 

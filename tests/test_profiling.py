@@ -863,22 +863,22 @@ def test_commands_that_cannot_be_run(command: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"plan": "ful"}, r"plan = 'ful': it should be 'base', .*did you mean 'full'\?"),
-        ({"plan": 3}, "plan = 3: it should be 'base', 'differential', 'quick' or 'full'"),
-        ({"page_cache": "warm"}, "page_cache = 'warm': it should be 'hot', 'cold' or 'as_is'"),
-        ({"compile_cache": "cold"}, "compile_cache = 'cold': it should be 'warm' or 'fresh'"),
+        ({"plan": "ful"}, r"plan = 'ful': must be 'base', .*did you mean 'full'\?"),
+        ({"plan": 3}, "plan = 3: must be 'base', 'differential', 'quick' or 'full'"),
+        ({"page_cache": "warm"}, "page_cache = 'warm': must be 'hot', 'cold' or 'as_is'"),
+        ({"compile_cache": "cold"}, "compile_cache = 'cold': must be 'warm' or 'fresh'"),
         ({"torch_compile": "no"}, "torch_compile = 'no'"),
-        ({"repetitions": 0}, "repetitions = 0: it should be greater than or equal to 1"),
+        ({"repetitions": 0}, "repetitions = 0: must be greater than or equal to 1"),
         ({"repetitions": "3"}, "repetitions = '3'"),
         ({"repetitions": 1.5}, "repetitions = 1.5"),
         ({"repetitions": True}, "repetitions = True"),
-        ({"models": "path"}, "models = 'path': it should be a valid tuple"),
+        ({"models": "path"}, "models = 'path': must be a valid tuple"),
         ({"models": 7}, "models = 7"),
         ({"models": [""]}, "models.0 = '': "),
         ({"models": ["--x"]}, "models.0 = '--x'"),
-        ({"warm_up": "no"}, "warm_up = 'no': it should be a valid boolean"),
-        ({"request": 1}, "request = 1: it should be a valid boolean"),
-        ({"resume": "x"}, "resume = 'x': it should be a valid boolean"),
+        ({"warm_up": "no"}, "warm_up = 'no': must be a valid boolean"),
+        ({"request": 1}, "request = 1: must be a valid boolean"),
+        ({"resume": "x"}, "resume = 'x': must be a valid boolean"),
         ({"resume": True}, "resume = True: there is no file to go on with"),
         ({"drop_caches": True}, "drop_caches = True: only a cold start empties caches"),
         ({"health_path": "health"}, "health_path = 'health': must be the path of a URL; give one such as /health"),
@@ -887,8 +887,8 @@ def test_commands_that_cannot_be_run(command: str, message: str) -> None:
         ({"health_path": 5}, "health_path = 5"),
         ({"dataset": "x" * 300}, "dataset = .*at most 200 characters"),
         ({"limits": {"ready_s": float("nan")}}, "ready_s = nan"),
-        ({"limits": {"ready_s": "5"}}, "ready_s = '5': it should be a valid number"),
-        ({"limits": {"grace_s": 0}}, "grace_s = 0: it should be greater than 0"),
+        ({"limits": {"ready_s": "5"}}, "ready_s = '5': must be a valid number"),
+        ({"limits": {"grace_s": 0}}, "grace_s = 0: must be greater than 0"),
         ({"limits": 5}, "limits = 5"),
         ({"listener": 5}, "listener = 5: must be a function"),
         ({"out": 42}, "out = 42: must be the name of a file"),
@@ -923,7 +923,7 @@ def test_what_could_not_be_recorded_is_not_started(engine: str, tmp_path: Path) 
 def test_options_are_checked(engine: str) -> None:
     bad = command("profile", "--plan", "everything", "--", *engine.split())
     assert bad.status == 2
-    assert "plan = 'everything': it should be 'base'" in bad.err.replace("\n", " ")
+    assert "plan = 'everything': must be 'base'" in bad.err.replace("\n", " ")
     with pytest.raises(
         ConfigError, match=r"--plan = 'full': contradicts --differential, a plan of its own; give one of the two"
     ):

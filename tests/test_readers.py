@@ -191,8 +191,8 @@ GOOD = RUN.model_dump_json()
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (GOOD[:-40], ["line 2", "cut off"]),
-        (GOOD[:300], ["line 2", "cut off"]),
+        (GOOD[:-40], ["line 2", "truncated"]),
+        (GOOD[:300], ["line 2", "truncated"]),
         ('{"model":' * 5000, ["line 2", "nested too deeply"]),
         ("[1, 2]", ["line 2", "not an object"]),
         ("junk", ["line 2", "not valid JSON"]),
@@ -203,7 +203,7 @@ GOOD = RUN.model_dump_json()
         (GOOD.replace('"wall_s":25.0', '"wall_s":25000.0'), ["line 2", "milliseconds"]),
         (GOOD.replace('"wall_s":25.0', '"wall":25.0'), ["line 2", "wall_s"]),
         (GOOD.replace('"hidden_size":4096', '"hidden_size":0'), ["line 2", "hidden_size"]),
-        (GOOD.replace('"host":"a1b2"', '"host":"\\ud800"'), ["line 2", "half a character"]),
+        (GOOD.replace('"host":"a1b2"', '"host":"\\ud800"'), ["line 2", "an unpaired surrogate"]),
         (GOOD.replace('"weight_load":1.9', '"weight_load":' + "9" * 5000), ["line 2"]),
         ('{"x": "' + "y" * 10_000_000 + '"}', ["line 2", "bytes"]),
         ("\xff\xfe".encode("latin-1").decode("latin-1"), ["line 2"]),
