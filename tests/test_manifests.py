@@ -705,12 +705,12 @@ def test_layouts_of_commands(command: str, expected: list[str]) -> None:
 def test_the_words_of_a_paste() -> None:
     """Variables that it sets are filled in, dashes of word processors made plain; what is no command of an engine has none."""
     found = pasted_words("docker run -e A=b vllm/vllm-openai:v0.14.0 --model $M \u2014seed 3")
-    assert found == (
-        ("docker", "run", "-e", "A=b", "vllm/vllm-openai:v0.14.0", "--model", "$M", "--seed", "3"),
-        {"A": "b"},
-        "vllm/vllm-openai:v0.14.0",
-    )
-    assert pasted_words("M=m/x\nbash -c 'vllm serve $M'") == (("vllm", "serve", "m/x"), {"M": "m/x"}, None)
+    assert found is not None
+    assert found.words == ("docker", "run", "-e", "A=b", "vllm/vllm-openai:v0.14.0", "--model", "$M", "--seed", "3")
+    assert (found.environment, found.image) == ({"A": "b"}, "vllm/vllm-openai:v0.14.0")
+    found = pasted_words("M=m/x\nbash -c 'vllm serve $M'")
+    assert found is not None
+    assert (found.words, found.environment, found.image) == (("vllm", "serve", "m/x"), {"M": "m/x"}, None)
     for other in ("ls", "containers:\n- image: vllm/vllm-openai\n  args: [--model, m/x]"):
         assert pasted_words(other) is None
         assert pasted_arguments(other) is None

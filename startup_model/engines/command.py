@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from startup_model.engines import DEFAULT_ENGINE, all_engines, built_in, find
 from startup_model.engines.arguments import EngineArgument, argument_fields, known_switches, shape_of, take_apart
-from startup_model.engines.engine import Engine
+from startup_model.engines.engine import NOTHING, Engine
 from startup_model.engines.flags import read_fields, write_fields
 from startup_model.errors import MISSING, ConfigError, conflict
 from startup_model.secrets import redact_command, redact_environment, without_credentials
@@ -29,6 +29,7 @@ _MAX_COMMAND, _MAX_VARIABLE, _MAX_KEPT_VALUE, _MAX_KEPT, _MAX_UNUSED = 65536, 30
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,100}"
 _ASSIGNMENT = re.compile(rf"({_NAME})=(.*)", re.DOTALL)
 _VARIABLE = re.compile(rf"\$(?:\{{({_NAME})(?::?-([^{{}}$`]{{0,300}}))?\}}|({_NAME}))")
+_BEFORE_A_COMMAND = frozenset({"env", "export", "set", "$", "sudo", "nohup", "exec", "time"})
 _SCRIPT = re.compile(r"-[a-z]{0,4}c")
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
 _END, _REDIRECTION = "\ue000", "\ue001"
@@ -44,17 +45,6 @@ _LOOK_ALIKES = str.maketrans(
 # --- the words of a paste -------------------------------------------------------------------------------------------------
 
 
-class PastedWords(NamedTuple):
-    """The command of a paste that starts an engine."""
-
-    words: tuple[str, ...]
-    """As ``engine_words`` takes them, variables that the paste sets filled in."""
-    environment: Mapping[str, str]
-    """What the paste sets for it."""
-    image: str | None
-    """The container image, where a container runtime starts it."""
-
-
 class EngineWords(NamedTuple):
     """The words of a command that starts an engine, and where the engine's own arguments begin."""
 
@@ -65,8 +55,15 @@ class EngineWords(NamedTuple):
     version: str | None
     positional_model: bool
     """Whether its first word without a flag is the model."""
-    image: int | None = None
+    image_at: int | None = None
     """Place of the container image, where there is one: options of the container runtime stand before it."""
+    environment: Mapping[str, str] = NOTHING
+    """What a paste sets for it."""
+
+    @property
+    def image(self) -> str | None:
+        """The container image, where a container runtime starts it."""
+        return None if self.image_at is None else self.words[self.image_at].removeprefix("--image=")
 
     @property
     def arguments(self) -> tuple[EngineArgument, ...]:
@@ -94,9 +91,8 @@ def read_command(command: str) -> dict[str, Any]:
         remedy = "paste a line such as 'vllm serve MODEL --tensor-parallel-size 2'"
         raise ConfigError("command", command, "empty", remedy)
     text = _plain_text(command)
-    environment: dict[str, str] = {}
     is_manifest = _MANIFEST.search(text) is not None
-    call = (_in_manifest if is_manifest else _in_script)(text, environment)
+    call = _in_manifest(text) if is_manifest else _in_script(text, {})
     if call is None:
         value = (
             MISSING if is_manifest else redact_command(command.strip())
@@ -104,7 +100,7 @@ def read_command(command: str) -> dict[str, Any]:
         starts = sorted(" ".join(engine.launch.words) for engine in built_in().values() if engine.launch)
         remedy = f"paste a command such as {', '.join(map(repr, starts))}"
         raise ConfigError("command", value, "it starts no engine that is known here", remedy)
-    return _fields(call, environment)
+    return _fields(call)
 
 
 def read_words(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any] | None:
@@ -113,23 +109,17 @@ def read_words(words: Sequence[str], environment: Mapping[str, str]) -> dict[str
     Nothing is put in the place of variables, since no shell would. Raises ConfigError as ``read_command``.
     """
     _plain_text(" ".join(words))
-    variables = dict(environment)
-    call = _in_words(list(words), variables, fills_in=False)
-    return None if call is None else _fields(call, variables)
+    call = _in_words(list(words), environment, fills_in=False)
+    return None if call is None else _fields(call)
 
 
-def pasted_words(command: str) -> PastedWords | None:
-    """The words of the first command in a paste that starts an engine; None where it starts none, and for a manifest, which is no command line.
+def pasted_words(command: str) -> EngineWords | None:
+    """The first command of a paste that starts an engine, variables that the paste sets filled in; None where there is none, and for a manifest, which is no command line.
 
     Raises ConfigError for text that cannot be read and for a quote that is not closed.
     """
     text = _plain_text(command)
-    environment: dict[str, str] = {}
-    call = None if _MANIFEST.search(text) else _in_script(text, environment)
-    if call is None:
-        return None
-    image = None if call.image is None else call.words[call.image].removeprefix("--image=")
-    return PastedWords(tuple(call.words), environment, image)
+    return None if _MANIFEST.search(text) else _in_script(text, {})
 
 
 def engine_words(words: Sequence[str]) -> EngineWords | None:
@@ -206,43 +196,40 @@ def _commands(text: str) -> Iterator[list[str]]:
 # --- the command that starts an engine ------------------------------------------------------------------------------------
 
 
-def _in_script(text: str, environment: dict[str, str], depth: int = 0) -> EngineWords | None:
-    """The first command of a script that starts an engine; assignments go into ``environment``."""
+def _in_script(text: str, environment: Mapping[str, str], depth: int = 0) -> EngineWords | None:
+    """The first command of a script that starts an engine, with the assignments before it (``A=b``, ``env A=b``, ``export A=b``)."""
+    variables = dict(environment)
     for words in _commands(re.sub(r"\A\s*[>$%]\s+", "", text)):
-        found = _in_words(_take_assignments(words, environment), environment, depth)
-        if found is not None:
-            return found
+        begin = 0
+        for begin, word in enumerate([*words, ""]):  # noqa: B007  the first word of the command itself
+            if found := _ASSIGNMENT.fullmatch(word):
+                variables[found.group(1)] = found.group(2)
+            elif word not in _BEFORE_A_COMMAND:
+                break
+        call = _in_words(words[begin:], variables, depth)
+        if call is not None:
+            return call
     return None
 
 
 def _in_words(
-    words: list[str], environment: dict[str, str], depth: int = 0, *, fills_in: bool = True
+    words: list[str], environment: Mapping[str, str], depth: int = 0, *, fills_in: bool = True
 ) -> EngineWords | None:
     """The same in the words of one command; scripts of ``bash -c`` are read too."""
     call = _engine_call(words)
     if call is not None:
-        for option, following in pairwise([*words[: call.image or 0], ""]):  # what a container runtime sets
+        variables = dict(environment)
+        for option, following in pairwise([*words[: call.image_at or 0], ""]):  # what a container runtime sets
             name, _, inline = option.partition("=")
-            if name in ("-e", "--env") and (match := _ASSIGNMENT.fullmatch(inline or following)):
-                environment[match.group(1)] = match.group(2)
+            if name in ("-e", "--env") and (found := _ASSIGNMENT.fullmatch(inline or following)):
+                variables[found.group(1)] = found.group(2)
         own = words[call.position :]
-        filled = [_plain_dashes(_filled_in(word, environment)) for word in own] if fills_in else own
-        return call._replace(words=[*words[: call.position], *filled])
+        filled = [_plain_dashes(_filled_in(word, variables)) for word in own] if fills_in else own
+        return call._replace(words=(*words[: call.position], *filled), environment=variables)
     for option, script in pairwise(words):
         if _SCRIPT.fullmatch(option) and depth < 2:
             return _in_script(script, environment, depth + 1)
     return None
-
-
-def _take_assignments(words: list[str], environment: dict[str, str]) -> list[str]:
-    """The words behind the assignments in front (``A=b``, ``env A=b``, ``export A=b``), which go into ``environment``."""
-    for position, word in enumerate(words):
-        match = _ASSIGNMENT.fullmatch(word)
-        if match:
-            environment[match.group(1)] = match.group(2)
-        elif word not in ("env", "export", "set", "$", "sudo", "nohup", "exec", "time"):
-            return words[position:]
-    return []
 
 
 def _engine_call(words: Sequence[str]) -> EngineWords | None:
@@ -289,7 +276,7 @@ def _among(words: Sequence[str], engines: Mapping[str, Engine]) -> EngineWords |
         position = image[0] + 1
         while words[position : position + 1] in (["--"], ["serve"]):
             position += 1
-        return EngineWords(image[1], words, position, version, positional_model=True, image=image[0])
+        return EngineWords(image[1], words, position, version, positional_model=True, image_at=image[0])
     return _of_flags(words, engines)
 
 
@@ -342,8 +329,8 @@ _MANIFEST = re.compile(
 _ARGUMENTS = ("entrypoint", "command", "args")
 
 
-def _in_manifest(text: str, environment: dict[str, str]) -> EngineWords | None:
-    """The first container in YAML or JSON (Kubernetes, Compose) that starts an engine, or a bare list of arguments; its variables go into ``environment``."""
+def _in_manifest(text: str) -> EngineWords | None:
+    """The first container in YAML or JSON (Kubernetes, Compose) that starts an engine, or a bare list of arguments."""
     for container in _containers(_documents(text)):
         variables = dict(_variables(container))
         words = [word for key in _ARGUMENTS for word in _words_of(container.get(key))]
@@ -355,7 +342,6 @@ def _in_manifest(text: str, environment: dict[str, str]) -> EngineWords | None:
         scripts = (_in_script(word, variables) for word in words[:50] if len(word.split()) > 1)
         call = call or _in_words(words, variables) or next(filter(None, scripts), None)
         if call is not None:
-            environment |= variables
             return call if of_image is None else call._replace(version=call.version or of_image.version)
     return None
 
@@ -425,14 +411,14 @@ def _variables(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 # --- the fields ---------------------------------------------------------------------------------------------------------
 
 
-def _fields(call: EngineWords, environment: Mapping[str, str]) -> dict[str, Any]:
+def _fields(call: EngineWords) -> dict[str, Any]:
     engine = find(call.engine)
     shape = shape_of(engine)
     fields: dict[str, Any] = {"engine": engine.name}
     unused: dict[str, None] = {}
     for name, variable in engine.variables.items():
-        if environment.get(name):
-            fields |= read_fields(name, variable, environment[name])
+        if value := call.environment.get(name):
+            fields |= read_fields(name, variable, value)
     for argument in call.arguments:
         found = argument_fields(engine.name, argument)
         names_model = not argument.flag and call.positional_model and "model" not in fields
@@ -444,7 +430,7 @@ def _fields(call: EngineWords, environment: Mapping[str, str]) -> dict[str, Any]
             unused[shape.listed(argument)] = None
     return fields | {
         "version": call.version,
-        "environment": kept_variables(environment),
+        "environment": kept_variables(call.environment),
         "unused_flags": tuple(unused)[:_MAX_UNUSED],
     }
 
