@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from startup_model import engines
-from startup_model.engines.config import EngineConfig, ResolvedEngine
-from startup_model.engines.engine import Order
+from startup_model.engines.config import EngineConfig
+from startup_model.engines.engine import Order, Resolved
 from startup_model.formula import Values, minimum
 from startup_model.hardware import NODE_NUMBERS, STORAGE_DEFAULTS, UNKNOWN_CPU, HardwareConfig
 from startup_model.models.config import ModelConfig
@@ -109,7 +109,7 @@ class Recipe(NamedTuple):
     model: ModelConfig
     hardware: HardwareConfig
     engine: EngineConfig
-    resolved: ResolvedEngine
+    resolved: Resolved
     weights: WeightSizes
     memory: MemoryBudget
     node: Node
@@ -253,7 +253,7 @@ def _size_inputs(
     model: ModelConfig,
     hardware: HardwareConfig,
     engine: EngineConfig,
-    resolved: ResolvedEngine,
+    resolved: Resolved,
     weights: WeightSizes,
     memory: MemoryBudget,
 ) -> dict[str, float]:
@@ -351,7 +351,7 @@ def node_inputs(numbers: Mapping[str, Any], host_score: Values, workers: Values)
     }
 
 
-def _variants(engine: EngineConfig, resolved: ResolvedEngine, model: ModelConfig) -> tuple[str, ...]:
+def _variants(engine: EngineConfig, resolved: Resolved, model: ModelConfig) -> tuple[str, ...]:
     method = engine.packing or (model.quantization.method if model.quantization else None)
     keys = [f"load_format={engine.load_format}"]
     if method is not None:

@@ -33,10 +33,6 @@ NODE = HardwareConfig.preset("h100-sxm")
 
 # Files that may name an engine for good: a phase says which engines have it, references say what was measured.
 MAY_NAME = {"startup_model/phases.py", "calibration/fit/reference.py", "calibration/runs/published.py"}
-# Files that still do.
-NOT_YET = {
-    *("calibration/probe/imports.py", "calibration/probe/node.py"),
-}  # fmt: skip
 
 
 def test_nothing_outside_the_folders_knows_an_engine() -> None:
@@ -52,8 +48,7 @@ def test_nothing_outside_the_folders_knows_an_engine() -> None:
         for engine in engines.built_in().values()
     }
     outside = {file for file in knowing if not any(file.startswith(folder) for folder in folders)}
-    assert outside - {"startup_model/engines/__init__.py"} - MAY_NAME <= NOT_YET
-    assert outside >= NOT_YET, "take these files off the list: they name no engine any more"
+    assert outside - {"startup_model/engines/__init__.py"} == MAY_NAME
 
 
 # --- the registry -------------------------------------------------------------------------------------------------------

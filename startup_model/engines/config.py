@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from startup_model.engines import DEFAULT_ENGINE, all_engines, built_in, find
+from startup_model.engines import DEFAULT_ENGINE, all_engines, find
 from startup_model.engines.engine import ONLY_LOGS, LoadFormat, Resolved
 from startup_model.errors import ConfigError, UnknownNameError, out_of_range
 from startup_model.frozen import FrozenModel
@@ -241,12 +241,3 @@ def _check_degrees(engine: EngineConfig, model: ModelConfig, hardware: HardwareC
             f"more ranks than accelerators, {hardware.nodes} node(s) x {hardware.gpus} of {hardware.name}",
             f"lower the degrees or give gpus={-(-ranks // hardware.nodes)}",
         )
-
-
-ResolvedEngine = Resolved
-
-
-def __getattr__(name: str) -> Any:
-    if name == "DEFAULT_VERSIONS":
-        return {engine.name: engine.default_version for engine in built_in().values() if engine.is_predicted}
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
