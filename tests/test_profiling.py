@@ -1167,6 +1167,13 @@ def test_an_external_launcher_is_said() -> None:
     assert launch_of("vllm serve m").external_launcher is None
 
 
+def test_a_check_that_cannot_be_made_is_said(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert schedule_of(launch_of(engine)).warnings == ()
+    monkeypatch.setattr("calibration.measure.schedule.sees_listeners", lambda: False)
+    (warning,) = schedule_of(launch_of(engine)).warnings
+    assert warning.endswith("in the place of the server is not checked; pip install 'startup-model[profile]'")
+
+
 class Talker:
     """A server that prints without end."""
 
