@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer import Option
 
 from startup_model.cli.options import INTERVAL, JsonOption, StartOptions, with_options
 from startup_model.cli.terminal import console_of, echo, print_json, table_of
@@ -15,81 +16,57 @@ from startup_model.errors import missing, wrong_type
 if TYPE_CHECKING:
     from startup_model.manifests import DeploymentRequest, Timings
 
-FormatOption = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        help="text, kubernetes, startup-probe, hpa, keda, karpenter, knative, ray-serve, configmap, env, blis, llm-d-inference-sim, dynosim or json.",
-    ),
-]
+Words = str | None
+Number = float | None
+Whole = int | None
+FORMAT_NAMES = "text, kubernetes, startup-probe, hpa, keda, karpenter, knative, ray-serve, configmap, env, blis, llm-d-inference-sim, dynosim or json"
 
 
 class PolicyOptions(NamedTuple):
-    """How an autoscaler uses the start."""
+    """How an autoscaler uses the start: fields of ScalingPolicy."""
 
-    quantile: Annotated[float, typer.Option(help="Share of starts that probes and deadlines hold.")] = 0.95
-    margin: Annotated[float, typer.Option(help="Factor on top of the quantile.")] = 1.3
-    detection: Annotated[str, typer.Option(help="From a demand to the metric that shows it.")] = "30 s"
-    decision: Annotated[str, typer.Option(help="How long a demand has to hold before replicas are added.")] = "0 s"
-    headroom: Annotated[str, typer.Option(help="Waiting that needs no warm replica.")] = "0 s"
-    cooldown: Annotated[
-        str | None, typer.Option(help="How long a replica is kept without work; default: the lead time.")
-    ] = None
+    quantile: Annotated[float, Option(help="Share of starts that probes and deadlines hold.")] = 0.95
+    margin_factor: Annotated[float, Option("--margin", help="Factor on top of the quantile.")] = 1.3
+    detection_s: Annotated[str, Option("--detection", help="From a demand to the metric that shows it.")] = "30 s"
+    decision_s: Annotated[str, Option("--decision", help="How long a demand has to hold to count.")] = "0 s"
+    headroom_s: Annotated[str, Option("--headroom", help="Waiting that needs no warm replica.")] = "0 s"
+    cooldown_s: Annotated[Words, Option("--cooldown", help="Before idle replicas go; default: the lead time.")] = None
 
 
 class NodeOptions(NamedTuple):
-    """What lies before the server's own start."""
+    """What lies before the server's own start: fields of HardwareConfig."""
 
-    provision: Annotated[
-        str | None, typer.Option(help="Until a new node has joined, such as '90 s'; '0 s' where it is there.")
-    ] = None
-    image_size: Annotated[str | None, typer.Option(help="Compressed container image, such as '9 GB'.")] = None
-    image_pull: Annotated[str | None, typer.Option(help="Pulling and unpacking together, such as '0.5 GB/s'.")] = None
+    provision_s: Annotated[Words, Option("--provision", help="Until a new node has joined; '0 s' if it is there.")] = (
+        None
+    )
+    image_bytes: Annotated[Words, Option("--image-size", help="Compressed image, such as '9 GB'.")] = None
+    image_pull_bandwidth: Annotated[Words, Option("--image-pull", help="With unpacking, such as '0.5 GB/s'.")] = None
 
 
 class DeploymentOptions(NamedTuple):
     """Names and numbers of the deployment: fields of DeploymentRequest."""
 
-    period_s: Annotated[int, typer.Option("--period", help="Seconds between two probes.")] = 10
-    port: Annotated[int | None, typer.Option(help="Of the server; default: that of the command.")] = None
-    requests_per_replica: Annotated[
-        int | None, typer.Option("--requests", help="Requests in progress for each replica, for autoscalers.")
-    ] = None
-    name: Annotated[str | None, typer.Option(help="Of the deployment; default: the model's name.")] = None
-    namespace: Annotated[str | None, typer.Option(help="Namespace of the deployment.")] = None
-    image: Annotated[str | None, typer.Option(help="Container image; default: the engine's own.")] = None
-    volume_claim: Annotated[str | None, typer.Option(help="PersistentVolumeClaim that holds the checkpoint.")] = None
-    force: Annotated[bool, typer.Option("--force", help="Also for a server that does not start.")] = False
+    period_s: Annotated[int, Option("--period", help="Seconds between two probes.")] = 10
+    port: Annotated[Whole, Option(help="Of the server; default: that of the command.")] = None
+    requests_per_replica: Annotated[Whole, Option("--requests", help="In progress for each replica.")] = None
+    name: Annotated[Words, Option(help="Of the deployment; default: the model's name.")] = None
+    namespace: Annotated[Words, Option(help="Namespace of the deployment.")] = None
+    image: Annotated[Words, Option(help="Container image; default: the engine's own.")] = None
+    volume_claim: Annotated[Words, Option(help="PersistentVolumeClaim that holds the checkpoint.")] = None
+    force: Annotated[bool, Option("--force", help="Also for a server that does not start.")] = False
 
 
 class DecisionOptions(NamedTuple):
     """Questions beside the budgets."""
 
-    rate: Annotated[str | None, typer.Option(help="Demands for a replica, such as 6/h: how many to keep warm.")] = None
-    target: Annotated[float, typer.Option(help="Largest share of demands that may find no warm replica.")] = 0.01
-    price: Annotated[
-        float | None, typer.Option(help="Of a replica for an hour, with --rate: what the warm ones cost and save.")
-    ] = None
-    value: Annotated[
-        float | None, typer.Option(help="Of one waited second, with --price: the pool that pays best.")
-    ] = None
-    warm_request: Annotated[
-        str | None,
-        typer.Option(
-            help="First request on a warm replica, such as '0.3 s', with --rate: how long first requests take."
-        ),
-    ] = None
-    from_zero: Annotated[
-        str | None,
-        typer.Option(help="plain or lazy, how the image is pulled: the parts from an ordered node to an answer."),
-    ] = None
-    at_once: Annotated[
-        str | None,
-        typer.Option(help="Starts that read one storage at the same time, such as 2,8: how long each takes."),
-    ] = None
-    batch: Annotated[
-        int | None, typer.Option(help="Replicas that are replaced at a time: how long an update of all takes.")
-    ] = None
+    rate: Annotated[Words, Option(help="Demands for a replica, such as 6/h: how many to keep warm.")] = None
+    target: Annotated[float, Option(help="Largest share of demands that may find no warm replica.")] = 0.01
+    price: Annotated[Number, Option(help="Of a replica for an hour: what the warm ones cost and save.")] = None
+    value: Annotated[Number, Option(help="Of one waited second, with --price: the pool that pays best.")] = None
+    warm_request: Annotated[Words, Option(help="On a warm replica, such as '0.3 s': what first requests wait.")] = None
+    from_zero: Annotated[Words, Option(help="plain or lazy, how the image is pulled: from a node to an answer.")] = None
+    at_once: Annotated[Words, Option(help="Starts that share a storage, such as 2,8: how long each takes.")] = None
+    batch: Annotated[Whole, Option(help="Replicas replaced at a time: how long an update of all takes.")] = None
 
 
 def register(app: typer.Typer) -> None:
@@ -104,34 +81,29 @@ def plan_command(
     around: NodeOptions,
     deployment: DeploymentOptions,
     decisions: DecisionOptions,
-    output: FormatOption = "text",
-    replicas: Annotated[str | None, typer.Option(help="LEAST:MOST; default: 1:2, or what --rate needs.")] = None,
+    output: Annotated[str, Option("--format", help=f"{FORMAT_NAMES}.")] = "text",
+    replicas: Annotated[Words, Option(help="LEAST:MOST; default: 1:2, or what --rate needs.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Budgets for autoscalers and manifests to paste: startup probes, deadlines, cool-downs, warm pools."""
     from startup_model.manifests import DeploymentRequest, evidence_reason, render, timings
-    from startup_model.planning import ScalingPolicy
+    from startup_model.planning import ScalingPolicy, pool_size
     from startup_model.predictor import as_profile, predict
 
     start = asked.start()
-    given = {
-        "provision_s": around.provision,
-        "image_bytes": around.image_size,
-        "image_pull_bandwidth": around.image_pull,
-    }
-    node = start.hardware.replace(**_given(given))
-    margin, cooldown = {"margin_factor": policy.margin}, _given({"cooldown_s": policy.cooldown})
-    times = {f"{name}_s": getattr(policy, name) for name in ("detection", "decision", "headroom")}
+    node = start.hardware.replace(**_given(around))
     request = DeploymentRequest(
         prediction=predict(start.model, node, start.engine, profile=start.profile),
-        policy=ScalingPolicy.model_validate({"quantile": policy.quantile} | margin | times | cooldown),
+        policy=ScalingPolicy.model_validate(_given(policy)),
         command=asked.engine,
         model=None if start.engine.model else asked.model,  # what the command names is served, what --model gives is predicted
         profile=as_profile(asked.profile),
         **deployment._asdict(),
     )  # fmt: skip
     found = timings(request)
-    pool = None if decisions.rate is None else _pool_size(request, found, decisions)
+    pool = None
+    if decisions.rate is not None:
+        pool = pool_size(_bridged_s(request, found), _rate(decisions.rate), decisions.target)
     least, most = _replicas(replicas) if replicas is not None else (pool or 1, None)
     request = request.replace(replicas_min=least, replicas_max=most, warm_replicas=pool)
     answers = list(_answers(request, found, decisions))
@@ -152,8 +124,8 @@ def plan_command(
         echo(f"flags without effect here: {', '.join(start.engine.unused_flags)}")
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def _given(options: PolicyOptions | NodeOptions) -> dict[str, Any]:
+    return {name: value for name, value in options._asdict().items() if value is not None}
 
 
 def _replicas(text: str) -> tuple[int, int]:
@@ -186,14 +158,6 @@ def _bridged_s(request: DeploymentRequest, found: Timings) -> float:
     return warm_time(float(found.lead_time_s), request.policy.headroom_s)
 
 
-def _pool_size(request: DeploymentRequest, found: Timings, asked: DecisionOptions) -> int:
-    from startup_model.planning import pool_size
-
-    return pool_size(_bridged_s(request, found), _rate(asked.rate or ""), asked.target)
-
-
-# --- rows of the table ----------------------------------------------------------------------------------------------------
-
 Row = tuple[str, str, str]
 
 
@@ -204,28 +168,19 @@ class _Answer(NamedTuple):
 
 def _times(request: DeploymentRequest, found: Timings) -> Iterator[Row]:
     """The times of a plan with what each comes from."""
-    from startup_model.manifests import (
-        budget_reason,
-        cooldown_reason,
-        deadline_reason,
-        lead_reason,
-        ready_timeout_reason,
-    )
+    from startup_model import manifests
     from startup_model.units import format_seconds
 
     yield "time to ready", format_seconds(found.typical_s), "prediction"
     if found.slowest_s > found.typical_s:
         yield "with cold caches", format_seconds(found.slowest_s), "caches of unknown state taken as cold"
-    yield "startup probe", f"{found.failure_threshold} x {found.period_s} s", budget_reason(request, found)
-    yield "progress deadline", f"{found.progress_deadline_s} s", deadline_reason(request, found)
+    yield "startup probe", f"{found.failure_threshold} x {found.period_s} s", manifests.budget_reason(request, found)
+    yield "progress deadline", f"{found.progress_deadline_s} s", manifests.deadline_reason(request, found)
     if request.ready_timeout is not None:
-        yield (
-            "engine's own timeout",
-            f"{found.ready_timeout_s} s",
-            ready_timeout_reason(found, request.ready_timeout.seconds),
-        )
-    yield "scale-up lead time", f"{found.lead_time_s} s", lead_reason(request, found)
-    yield "cool-down", f"{found.cooldown_s} s", cooldown_reason(request, found)
+        reason = manifests.ready_timeout_reason(found, request.ready_timeout.seconds)
+        yield "engine's own timeout", f"{found.ready_timeout_s} s", reason
+    yield "scale-up lead time", f"{found.lead_time_s} s", manifests.lead_reason(request, found)
+    yield "cool-down", f"{found.cooldown_s} s", manifests.cooldown_reason(request, found)
 
 
 def _answers(request: DeploymentRequest, found: Timings, asked: DecisionOptions) -> Iterator[_Answer]:
@@ -233,11 +188,7 @@ def _answers(request: DeploymentRequest, found: Timings, asked: DecisionOptions)
     from startup_model import planning
 
     prediction, size = request.prediction, request.warm_replicas
-    for option, needed, example in (
-        ("price", "rate", "6/h"),
-        ("value", "price", "4.0"),
-        ("warm_request", "rate", "6/h"),
-    ):
+    for option, needed, example in (("price", "rate", "6/h"), ("value", "price", "4"), ("warm_request", "rate", "6/h")):
         if getattr(asked, option) is not None and getattr(asked, needed) is None:
             raise missing(f"--{needed}", f"--{option.replace('_', '-')} needs it", f"such as --{needed} {example}")
     if asked.rate is not None and size is not None:
@@ -263,12 +214,10 @@ def _answers(request: DeploymentRequest, found: Timings, asked: DecisionOptions)
     if asked.from_zero is not None:
         whole = planning.from_zero(prediction, asked.from_zero)  # type: ignore[arg-type]
         parts = {name: part._asdict() for name, part in whole.parts.items()}
-        words = f"from an ordered node to an answer, {whole.low_s:.0f} to {whole.high_s:.0f} s: " + ", ".join(
-            f"{name} {part.low:.0f} to {part.high:.0f}" for name, part in whole.parts.items()
-        )
-        yield _Answer(
-            ("from zero", f"{whole.typical_s:.0f} s", words), {"from_zero": whole._asdict() | {"parts": parts}}
-        )
+        ranges = ", ".join(f"{name} {part.low:.0f} to {part.high:.0f}" for name, part in whole.parts.items())
+        words = f"from an ordered node to an answer, {whole.low_s:.0f} to {whole.high_s:.0f} s: {ranges}"
+        data: dict[str, Any] = {"from_zero": whole._asdict() | {"parts": parts}}
+        yield _Answer(("from zero", f"{whole.typical_s:.0f} s", words), data)
     if asked.at_once is not None:
         if not all(number.strip().isdecimal() and len(number) < 10 for number in asked.at_once.split(",")):
             raise wrong_type("--at-once", asked.at_once, "numbers of starts", "such as 2,8")
