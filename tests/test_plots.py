@@ -36,7 +36,6 @@ from startup_model import (
     sweep,
 )
 from startup_model.compare import Gain
-from startup_model.engines.logtable import log_tables
 from startup_model.plots import canvas, starts
 from startup_model.plots.canvas import short_label
 from startup_model.plots.sweeps import roles_of
@@ -441,12 +440,12 @@ def test_processes_have_rows_of_their_own_and_of_many_the_slowest() -> None:
     assert len(rows(plots.timeline(start))) == 3
 
 
-def test_figures_of_processes_mean_the_phases_that_the_log_parser_takes_them_for() -> None:
-    seconds = (figure for table in log_tables().values() for figure in table.seconds if not figure.less)
-    printed = {name: figure.phase for figure in seconds for name in figure.sum}
-    shared = starts._RANK_FIGURES.keys() & printed.keys()
-    assert len(shared) >= 6
-    assert {name: starts._RANK_FIGURES[name] for name in shared} == {name: printed[name] for name in shared}
+def test_figures_of_processes_mean_the_phases_that_log_tables_take_them_for() -> None:
+    figures = {"tokenizer_init_s": 1.0, "load_weights_s": 2.0, "compile_s": 3.0, "compiled_graph_load_s": 0.5, "dynamo_s": 4.0, "torch_compile_total_s": 7.5}  # fmt: skip
+    phases = {"tokenizer_load": 1.0, "weight_load": 2.0, "graph_trace": 4.0, "graph_compile": 3.5}
+    start = SimpleNamespace(phases=phases, ranks={"TP0": figures, "TP1": figures | {"dynamo_s": 5.0}})
+    drawn = [(begin, length) for row, begin, length in bars(plots.timeline(start)) if round(row) == 4]
+    assert drawn == [pytest.approx(bar) for bar in ((0.0, 1.0), (1.0, 2.0), (3.0, 4.0), (7.0, 3.0), (10.0, 0.5))]
 
 
 @given(

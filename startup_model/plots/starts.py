@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from startup_model.engines import all_engines
 from startup_model.errors import missing, out_of_range, wrong_type
 from startup_model.formula import FloatArray
-from startup_model.phases import BEFORE_ENGINE
+from startup_model.phases import BEFORE_ENGINE, PHASES
 from startup_model.plots import canvas
 from startup_model.prediction import StartupPrediction
 from startup_model.units import format_seconds
@@ -21,19 +22,6 @@ _UNATTRIBUTED = "unattributed"
 _MAX_PHASES = 64
 _MAX_RANKS = 16  # processes with a row of their own; of more the slowest
 _MAX_MOMENTS = 10_000
-_RANK_FIGURES: Mapping[
-    str, str
-] = {  # figure that a process prints about itself -> the phase that it is the duration of
-    "dist_init_s": "worker_spawn",
-    "tokenizer_init_s": "tokenizer_load",
-    "model_init_s": "model_init",
-    "load_weights_s": "weight_load",
-    "dynamo_s": "graph_trace",
-    "compile_s": "graph_compile",
-    "compiled_graph_load_s": "graph_compile",
-    "memory_profiling_s": "memory_profiling",
-    "graph_capture_s": "graph_capture",
-}
 
 
 class Span(NamedTuple):
@@ -274,19 +262,34 @@ def _rank_rows(start: Any, rows: Sequence[Row]) -> list[Row]:
     """A row for each process that printed figures of its own, where there are several."""
     begins = {span.name.partition("+")[0]: span.begin_s for row in rows for span in row.spans[:1]}
     found = []
-    for name, figures in dict(_part(start, "ranks", Mapping)).items():
+    ranks = dict(_part(start, "ranks", Mapping))
+    alternatives = {phase: facts for phase, facts in _printed_facts().items() if phase in begins} if ranks else {}
+    for name, figures in ranks.items():
+        given = figures if isinstance(figures, Mapping) else {}
         spans: list[Span] = []
-        for figure, phase in _RANK_FIGURES.items():
-            if isinstance(figures, Mapping) and figure in figures and phase in begins:
-                seconds = canvas.seconds_of(figures[figure], f"ranks.{figure}")
-                begin = max([begins[phase], *(span.end_s for span in spans if span.name == phase)])
-                spans.append(Span(phase, begin, seconds, seconds))
+        for phase, sums in alternatives.items():
+            end = begins[phase]
+            for fact in next((facts for facts in sums if given.keys() & set(facts)), ()):
+                if seconds := canvas.seconds_of(given.get(fact, 0.0), f"ranks.{fact}"):
+                    spans.append(Span(phase, end, seconds, seconds))
+                    end += seconds
         if spans:
             found.append(Row(str(name) or "main process", tuple(spans), height=0.5))
     if len(found) <= _MAX_RANKS:
         return found if len(found) > 1 else []
     slowest = sorted(found, key=lambda row: -sum(span.elapsed_s for span in row.spans))[:_MAX_RANKS]
     return [Row(f"slowest of {len(found)} processes:", ()), *(row for row in found if row in slowest)]
+
+
+def _printed_facts() -> dict[str, list[tuple[str, ...]]]:
+    """Phase -> figures of logs that are its duration together; of several such sets the first that is there counts."""
+    tables = (engine.log for engine in all_engines().values() if engine.log is not None)
+    printed = [(figure.phase, figure.sum) for table in tables for figure in table.seconds if not figure.less]
+    declared = ((name, (fact,)) for name, row in PHASES.items() for fact in row.log_facts)
+    found: dict[str, list[tuple[str, ...]]] = {name: [] for name in PHASES}
+    for phase, facts in (*printed, *declared):
+        found.setdefault(phase, []).append(facts)
+    return found
 
 
 def _row_axes(ax: Axes | None, labels: Sequence[str]) -> tuple[Axes, float, float]:
