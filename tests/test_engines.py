@@ -115,7 +115,7 @@ def test_orders_differ_from_that_of_the_phases() -> None:
 
 def resolve(config: EngineConfig, model: ModelConfig, hardware: HardwareConfig, version: Version) -> Resolved:
     return config.with_defaults(
-        model, version, generation="tiny", gpu_memory_utilization=0.8, max_num_batched_tokens=512, max_num_seqs=64, block_size=32, compiles=version >= (2,)
+        model, version, "tiny", gpu_memory_utilization=0.8, max_num_batched_tokens=512, max_num_seqs=64, block_size=32, compiles=version >= (2,)
     )  # fmt: skip
 
 

@@ -180,21 +180,11 @@ class EngineConfig(FrozenModel):
             raise out_of_range("kv_cache_memory_bytes", self.kv_cache_memory_bytes, bound)
         return engine.resolve(self, model, hardware, parse_version(text))._replace(version_text=text)
 
-    def with_defaults(
-        self,
-        model: ModelConfig,
-        version: Version,
-        *,
-        generation: str,
-        gpu_memory_utilization: float,
-        max_num_batched_tokens: int,
-        max_num_seqs: int,
-        block_size: int,
-        **rules: Any,
-    ) -> Resolved:
-        """What an engine's ``resolve`` gives: these defaults where no flag says more, the types of model and cache, and further fields of Resolved as ``rules``."""
+    def with_defaults(self, model: ModelConfig, version: Version, generation: str, **defaults: Any) -> Resolved:
+        """What an engine's ``resolve`` gives: fields of Resolved, from flags where they say more than ``defaults``; types of model and cache."""
         half = "float16" if model.dtype in ("float32", "float") else model.dtype
         dtype_bytes = DTYPES[half if self.dtype == "auto" else self.dtype]
+        given = {name: value for name in _NUMBERS if (value := getattr(self, name)) is not None}
         return Resolved(
             engine=self.engine,
             version=version,
@@ -202,42 +192,30 @@ class EngineConfig(FrozenModel):
             generation=generation,
             dtype_bytes=dtype_bytes,
             kv_cache_dtype_bytes=dtype_bytes if self.kv_cache_dtype == "auto" else _KV_DTYPES[self.kv_cache_dtype],
-            gpu_memory_utilization=self.gpu_memory_utilization or gpu_memory_utilization,
-            max_model_len=self.max_model_len or model.max_position_embeddings,
-            max_num_batched_tokens=self.max_num_batched_tokens or max_num_batched_tokens,
-            max_num_seqs=self.max_num_seqs or max_num_seqs,
-            block_size=self.block_size or block_size,
             load_format=LOAD_FORMATS[self.load_format],
-            **rules,
+            **{"max_model_len": model.max_position_embeddings, **defaults, **given},
         )
 
     @property
     def packing(self) -> str | None:
         """The quantisation method that flags ask for: the one given, or the one that the load format implies."""
-        return (
-            _method(self.quantization)
-            if self.quantization
-            else "bitsandbytes"
-            if self.load_format == "bitsandbytes"
-            else None
-        )
+        method = self.quantization or (self.load_format if self.load_format == "bitsandbytes" else None)
+        return method and _method(method)
+
+
+_NUMBERS = ("gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size")
 
 
 def _check_degrees(engine: EngineConfig, model: ModelConfig, hardware: HardwareConfig) -> None:
     """Refuse parallel degrees that the engine would refuse."""
-    heads = model.num_attention_heads
+    heads, layers = model.num_attention_heads, model.num_hidden_layers
     if heads is not None and heads % engine.tp:
         problem = "more ranks than attention heads" if engine.tp > heads else "it does not divide the attention heads"
         raise ConfigError("tp", engine.tp, f"{problem} of {model.name}, {heads}", f"choose a divisor of {heads}")
-    if engine.pp > model.num_hidden_layers:
-        raise ConfigError(
-            "pp", engine.pp, f"more stages than layers of {model.name}, {model.num_hidden_layers}", "lower it"
-        )
+    if engine.pp > layers:
+        raise ConfigError("pp", engine.pp, f"more stages than layers of {model.name}, {layers}", "lower it")
     ranks, devices = engine.tp * engine.pp * engine.dp, hardware.gpus * hardware.nodes
     if not hardware.is_cpu_only and ranks > devices:
-        raise ConfigError(
-            "tp x pp x dp",
-            ranks,
-            f"more ranks than accelerators, {hardware.nodes} node(s) x {hardware.gpus} of {hardware.name}",
-            f"lower the degrees or give gpus={-(-ranks // hardware.nodes)}",
-        )
+        problem = f"more ranks than accelerators, {hardware.nodes} node(s) x {hardware.gpus} of {hardware.name}"
+        remedy = f"lower the degrees or give gpus={-(-ranks // hardware.nodes)}"
+        raise ConfigError("tp x pp x dp", ranks, problem, remedy)

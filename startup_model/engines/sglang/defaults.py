@@ -39,7 +39,7 @@ def resolve(config: EngineConfig, model: ModelConfig, hardware: HardwareConfig, 
     return config.with_defaults(
         model,
         version,
-        generation=config.engine,
+        config.engine,
         gpu_memory_utilization=_static_share(config, hardware, usual_chunk),
         max_num_batched_tokens=chunk,
         max_num_seqs=256,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from startup_model.engines.config import EngineConfig
 from startup_model.engines.engine import CaptureCount, Resolved, Span
@@ -23,7 +24,6 @@ CORES: Mapping[str, Span] = {"v0": Span(before=(0, 10, 100)), "v1": Span(since=(
 FIRST_V1: Version = (0, 8)
 """First release whose default core is V1."""
 
-_MEMORY_UTILIZATION: list[tuple[Version, float]] = [((0,), 0.90), ((0, 20), 0.92)]
 _GROUP_SIZE_RATIO: list[tuple[Version, float]] = [((0,), 1.0), ((0, 12), 1.25), ((0, 18), 1.5)]
 _BIG_GPU, _HUGE_GPU = 70 * GIB, 160 * GIB
 _MIB = 2.0**20
@@ -40,10 +40,19 @@ def resolve(config: EngineConfig, model: ModelConfig, hardware: HardwareConfig, 
     capability = hardware.compute_capability
     is_old = capability is not None and parse_version(capability) < (8,) and version in CORES["v0"]
     core = config.generation or ("v1" if version >= FIRST_V1 and not is_old else "v0")
-    return (_v0 if core == "v0" else _v1)(config, model, hardware, version)
+    return config.with_defaults(
+        model,
+        version,
+        core,
+        gpu_memory_utilization=0.92 if version >= (0, 20) else 0.90,
+        block_size=_block_size(model, hardware, version),
+        max_pool_bytes=4.0 * GIB if hardware.is_cpu_only and version < (0, 20) else math.inf,  # VLLM_CPU_KVCACHE_SPACE
+        group_size_ratio=at_version(_GROUP_SIZE_RATIO, version),
+        **(_v0 if core == "v0" else _v1)(config, model, hardware, version),
+    )
 
 
-def _v0(config: EngineConfig, model: ModelConfig, hardware: HardwareConfig, version: Version) -> Resolved:
+def _v0(config: EngineConfig, model: ModelConfig, hardware: HardwareConfig, version: Version) -> dict[str, Any]:
     length = config.max_model_len or model.max_position_embeddings
     # Chunked by itself from 0.5.3 on, for long contexts of models without a sliding window or latent attention.
     attention, chunked = model.attention, config.chunked_prefill
@@ -52,53 +61,39 @@ def _v0(config: EngineConfig, model: ModelConfig, hardware: HardwareConfig, vers
         chunked = version >= (0, 5, 3) and length > 32768 and plain and not hardware.is_cpu_only
     seqs = config.max_num_seqs or 256
     captures = CaptureCount()
-    if _captures_graphs(config, hardware) and config.cudagraph_mode != "none":
+    if _captures_graphs(config, hardware, config.cudagraph_mode):
         sizes = _sorted(config.capture_sizes) if config.capture_sizes is not None else _v0_sizes(version, seqs)
         total = len(sizes) * (config.pp if version >= (0, 5, 1) else 1)  # once per virtual engine
         captures = CaptureCount(total, total, sizes)
     compiles = config.optimization_level == 3 if config.torch_compile is None else config.torch_compile
-    return config.with_defaults(
-        model,
-        version,
-        generation="v0",
-        gpu_memory_utilization=at_version(_MEMORY_UTILIZATION, version),
-        max_num_batched_tokens=(2048 if version >= (0, 6, 5) else 512) if chunked else max(length, 2048),
-        max_num_seqs=seqs,
-        block_size=_block_size(model, hardware, version),
-        swap_space=4 * GIB if config.swap_space is None else config.swap_space,
-        compiles=compiles and not config.enforce_eager,
-        captures=captures,
-        max_pool_bytes=4.0 * GIB if hardware.is_cpu_only and version < (0, 20) else math.inf,
-        group_size_ratio=at_version(_GROUP_SIZE_RATIO, version),
-    )
+    return {
+        "max_num_batched_tokens": (2048 if version >= (0, 6, 5) else 512) if chunked else max(length, 2048),
+        "max_num_seqs": seqs,
+        "swap_space": 4 * GIB if config.swap_space is None else config.swap_space,
+        "compiles": compiles and not config.enforce_eager,
+        "captures": captures,
+    }
 
 
-def _v1(config: EngineConfig, model: ModelConfig, hardware: HardwareConfig, version: Version) -> Resolved:
+def _v1(config: EngineConfig, model: ModelConfig, hardware: HardwareConfig, version: Version) -> dict[str, Any]:
     tokens, seqs = _batches(config, model, hardware, version)
     compiles, mode = _compilation(config, version)
     captures = CaptureCount()
-    if _captures_graphs(config, hardware) and mode != "none":
+    if _captures_graphs(config, hardware, mode):
         sizes = _v1_sizes(config, hardware, version, tokens, seqs)
         captures = _of_mode(mode or ("full_and_piecewise" if version >= (0, 11) else "piecewise"), sizes, seqs)
     buffers = _ALL_REDUCE_BUFFERS.get(hardware.compute_capability or "", {}) if version >= (0, 11) else {}
-    return config.with_defaults(
-        model,
-        version,
-        generation="v1",
-        gpu_memory_utilization=at_version(_MEMORY_UTILIZATION, version),
-        max_num_batched_tokens=tokens,
-        max_num_seqs=seqs,
-        block_size=_block_size(model, hardware, version),
-        compiles=compiles and not config.enforce_eager,
-        captures=captures,
-        estimate_captures=_estimate_captures(captures, version),
-        takes_off_graphs=version >= (0, 20),
-        buffer_bytes=buffers.get(config.tp, 0.0),
-        max_pool_bytes=4.0 * GIB if hardware.is_cpu_only and version < (0, 20) else math.inf,  # VLLM_CPU_KVCACHE_SPACE
-        is_hybrid=version >= (0, 9, 1),
-        group_size_ratio=at_version(_GROUP_SIZE_RATIO, version),
-        counts_by_request=version >= (0, 20, 2),
-    )
+    return {
+        "max_num_batched_tokens": tokens,
+        "max_num_seqs": seqs,
+        "compiles": compiles and not config.enforce_eager,
+        "captures": captures,
+        "estimate_captures": _estimate_captures(captures, version),
+        "takes_off_graphs": version >= (0, 20),
+        "buffer_bytes": buffers.get(config.tp, 0.0),
+        "is_hybrid": version >= (0, 9, 1),
+        "counts_by_request": version >= (0, 20, 2),
+    }
 
 
 def _block_size(model: ModelConfig, hardware: HardwareConfig, version: Version) -> int:
@@ -160,8 +155,8 @@ def _compilation(config: EngineConfig, version: Version) -> tuple[bool, str | No
 # --- graphs -------------------------------------------------------------------------------------------------------------
 
 
-def _captures_graphs(config: EngineConfig, hardware: HardwareConfig) -> bool:
-    return not config.enforce_eager and not hardware.is_cpu_only
+def _captures_graphs(config: EngineConfig, hardware: HardwareConfig, mode: str | None) -> bool:
+    return not config.enforce_eager and not hardware.is_cpu_only and mode != "none"
 
 
 def _of_mode(mode: str, sizes: tuple[int, ...], seqs: int) -> CaptureCount:
