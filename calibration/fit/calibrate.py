@@ -173,17 +173,17 @@ def calibrate(
         problem = f"they are those that {base.name} was fitted on"
         raise ConfigError("runs", f"{len(runs)} runs", problem, "give new runs, or another prior")
     use_prior = prior != "none"
-    figures, fitted = _fit(runs, base, host, use_prior=use_prior)
+    figures = Figures(runs, base, host)
+    fitted = _fit(figures, use_prior=use_prior)
     profile = _profile(figures, fitted, name)
     if held_out:
-        errors = _held_out(runs, base, host, use_prior=use_prior)
+        errors = _held_out(figures, use_prior=use_prior)
         profile = profile.replace(held_out=HeldOut(by="model", errors=profile.held_out.errors | errors))
     return Calibration(profile, _report(figures, fitted), tuple(runs), base, fitted)
 
 
-def _fit(runs: Sequence[RunRecord], prior: Profile, host: Host, *, use_prior: bool) -> tuple[Figures, Fitted]:
-    figures = Figures(runs, prior, host)
-    return figures, maximise(figures.rows, prior) if use_prior else fit_alone(figures)
+def _fit(figures: Figures, *, use_prior: bool) -> Fitted:
+    return maximise(figures.rows, figures.prior) if use_prior else fit_alone(figures)
 
 
 # --- results --------------------------------------------------------------------------------------------------------------
@@ -394,8 +394,9 @@ def _check_contradictions(runs: Sequence[RunRecord]) -> None:
             raise ConfigError(field, seconds, problem, "check the units, or leave one out")
 
 
-def _held_out(runs: Sequence[RunRecord], prior: Profile, host: Host, *, use_prior: bool) -> dict[str, float]:
+def _held_out(figures: Figures, *, use_prior: bool) -> dict[str, float]:
     """Relative errors of totals of models that a fit has not seen: each left out once, or in at most a dozen folds."""
+    runs = figures.runs
     models = list(dict.fromkeys(run.model.name for run in runs))
     if len(models) < 2:
         return {}
@@ -403,9 +404,10 @@ def _held_out(runs: Sequence[RunRecord], prior: Profile, host: Host, *, use_prio
     errors: dict[str, float] = {}
     for fold in folds:
         kept = [run for run in runs if run.model.name not in fold]
-        left_out = {run.model.structure for run in runs if run.model.name in fold}
+        prior = without_model_effects(figures.prior, {run.model.structure for run in runs if run.model.name in fold})
         try:
-            profile = _profile(*_fit(kept, without_model_effects(prior, left_out), host, use_prior=use_prior), "fold")
+            part = Figures(kept, prior, figures.host, figures.parts)
+            profile = _profile(part, _fit(part, use_prior=use_prior), "fold")
         except StartupModelError:
             continue
         for model in fold:

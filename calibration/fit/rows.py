@@ -136,10 +136,18 @@ class _Start(NamedTuple):
     """Figures of a run -> the first run that had them."""
 
 
-class Figures:
-    """The rows of some runs, and what was made of each run on the way. Raises ProfileError where no figure can be fitted, ConfigError for milliseconds."""
+_PartsByStart = dict[tuple[ModelConfig, HardwareConfig, EngineConfig, bool], dict[str, tuple[Part, ...]]]
 
-    def __init__(self, runs: Sequence[RunRecord], prior: Profile, host: Host) -> None:
+
+class Figures:
+    """The rows of some runs, and what was made of each run on the way. Raises ProfileError where no figure can be fitted, ConfigError for milliseconds.
+
+    parts: those of figures with the same host and prior, but for what the prior remembers of models; they need not be worked out again.
+    """
+
+    def __init__(
+        self, runs: Sequence[RunRecord], prior: Profile, host: Host, parts: _PartsByStart | None = None
+    ) -> None:
         self.runs = runs
         self.prior = prior
         self.host = host
@@ -147,6 +155,7 @@ class Figures:
         self.load_states: list[RunNote] = []
         self.compile_states: list[RunNote] = []
         self.duplicates: set[int] = set()
+        self.parts: _PartsByStart = {} if parts is None else parts
         self._starts: dict[tuple[ModelConfig, HardwareConfig, EngineConfig], _Start] = {}
         self.rows = self._of_known_load(self._all_rows())
         if not any(shape.expected > 0 for shape in self.rows.shapes) or not len(self.rows.run):
@@ -186,7 +195,10 @@ class Figures:
         """A scale cannot move what the prior has at nothing: such phases are part of the unattributed time."""
         key = (model, hardware, engine)
         if key not in self._starts:
-            parts = parts_of(*key, self.prior, self.host)
+            own = (*key, model.structure in self.prior.model_effects)
+            parts = self.parts.get(own)
+            if parts is None:
+                parts = self.parts[own] = parts_of(*key, self.prior, self.host)
             kept = {phase: found for phase, found in parts.items() if expected_seconds(found, self.prior) > 0}
             self._starts[key] = _Start(kept, frozenset(map(str, PHASES)) - parts.keys(), {}, {})
         return self._starts[key]

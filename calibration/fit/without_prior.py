@@ -166,24 +166,24 @@ def _fit_set(
     design = _design(term, members, names)
     seconds = np.array([o.seconds for o in members])
     weights = np.array([o.weight for o in members])
-    robust = np.ones_like(weights)
+    of_session = {session: np.array([o.session == session for o in members]) for session in factors}
+    robust, scale = np.ones_like(weights), np.array([factors[o.session] for o in members])
     values = np.zeros(len(names))
     for _ in range(_MAX_ITERATIONS):
-        scale = np.array([factors[o.session] for o in members])
         effective = weights * np.sqrt(robust)
         before = values
         values = _nnls(design * (scale * effective)[:, None], seconds * effective)
         predicted = design @ values
         for session in free:
-            mask = np.array([o.session == session for o in members])
+            mask = of_session[session]
             w = effective[mask] ** 2
             denominator = float(np.sum(w * predicted[mask] ** 2))
             if denominator > 0:
                 factors[session] = float(np.sum(w * predicted[mask] * seconds[mask])) / denominator
-        scale = np.array([factors[o.session] for o in members])
+                scale[mask] = factors[session]
         residuals = (seconds - scale * predicted) * weights
         robust = 1.0 / np.sqrt(1.0 + residuals**2)  # the derivative of soft_l1
-        if np.allclose(values, before, rtol=1e-12, atol=0.0):
+        if (np.abs(values - before) <= 1e-12 * np.abs(before)).all():
             break
     covariance = _covariance(design * (scale * weights * np.sqrt(robust))[:, None], residuals * np.sqrt(robust), values)
     errors = np.sqrt(np.diag(covariance))
