@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from typing import Annotated
+
 import numpy as np
 import pytest
 
+from calibration.fit.calibrate import calibrate, total_error
 from calibration.fit.reference import DONOR, Shared, build_profiles, profile_of, shared_by_all, usable
 from calibration.fit.validate import leave_one_out
 from calibration.fit.without_prior import fit_host, observe
 from calibration.runs.published import HOSTS, published_runs
-from startup_model import Profile, predict
-from startup_model.profile import reference_names
+from startup_model import EngineConfig, Profile, predict
+from startup_model.formula import Values
+from startup_model.phases import Coefficient, Groups, Style, phase, temporary_phases
 
 
 @pytest.fixture(scope="module")
@@ -18,11 +23,55 @@ def shared() -> Shared:
     return shared_by_all(published_runs())
 
 
-def test_the_shipped_profiles_are_what_the_code_builds() -> None:
-    built = {profile.name: profile.to_json() for profile in build_profiles()}
-    assert set(built) == set(reference_names())
-    for name, text in built.items():
-        assert text == Profile.reference(name).to_json()
+def _unreadable() -> dict[str, Profile]:
+    raise AssertionError("a shipped profile was read")
+
+
+def test_the_shipped_profiles_are_what_the_code_builds_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, and without a look at the shipped ones."""
+    folder = files("startup_model").joinpath("data/profiles")
+    monkeypatch.setattr("startup_model.profile._references", _unreadable)
+    built = {f"{profile.name}.json": profile.to_json() for profile in build_profiles()}
+    assert built == {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
+
+
+def test_profiles_are_built_anew_after_a_phase_and_a_coefficient_were_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no published run has stays absent, and changes no prediction."""
+    shipped = Profile.reference(DONOR)
+    start = ("Qwen/Qwen3-8B", "h100-nvl", EngineConfig(page_cache="hot", compile_cache="warm"))
+    before = predict(*start, profile=shipped).total_s
+    monkeypatch.setattr("startup_model.profile._references", _unreadable)
+    with temporary_phases():
+
+        @phase(Groups("engine_init", "api_readiness", "framework_bootstrap", "framework_init"), Style("#009E73"))
+        def kernel_warmup(
+            slowdown: Values,
+            *,
+            base_seconds: Annotated[float, Coefficient("s")],
+            seconds_more: Annotated[float, Coefficient("s")],
+        ) -> Values:
+            """Kernels are built before the first request.
+
+            Equation: t = (base_seconds + seconds_more) × slowdown
+
+            slowdown [1]: single-thread time relative to the profile's host.
+            Source: none.
+            """
+            return (base_seconds + seconds_more) * slowdown
+
+        shared = shared_by_all(published_runs())
+        profile = profile_of(DONOR, shared)
+        assert profile.absent == ("kernel_warmup",)
+        assert profile.values.keys() == shipped.values.keys()
+        assert predict(*start, profile=profile).total_s == pytest.approx(before, rel=1e-12)
+        run = published_runs()[0]
+        assert abs(total_error(run, calibrate([run], profile, held_out=False).profile) or 1.0) < 0.02
+        run = run.replace(phases=run.phases | {"kernel_warmup": 4.0}, wall_s=(run.wall_s or 0.0) + 4.0)
+        done = calibrate([run], profile, held_out=False)
+        assert not done.report.skipped
+        found = predict(run.model, run.hardware, run.engine, profile=done.profile)
+        assert found.phases["kernel_warmup"].seconds == pytest.approx(4.0, rel=0.05)
+        assert found.total_s == pytest.approx(run.wall_s, rel=0.02)
 
 
 @pytest.mark.parametrize(

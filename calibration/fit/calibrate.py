@@ -16,7 +16,7 @@ import numpy as np
 from calibration.fit.posterior import Fitted, maximise
 from calibration.fit.rows import Figures, Key, RunNote
 from calibration.fit.suggest import RunSuggestion, suggest_runs
-from calibration.fit.without_prior import fit_alone
+from calibration.fit.without_prior import fit_alone, with_new_terms
 from calibration.runs.record import RunRecord
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, StartupModelError, missing, wrong_type
@@ -169,6 +169,7 @@ def calibrate(
     _check_contradictions(runs)
     base = prior if isinstance(prior, Profile) else nearest_prior(runs)
     host = host_of_runs(runs, base)
+    base = with_new_terms(base, runs, host)
     if base.kind == "calibrated" and prior != "none" and base.provenance.records_digest == digest_of(runs):
         problem = f"they are those that {base.name} was fitted on"
         raise ConfigError("runs", f"{len(runs)} runs", problem, "give new runs, or another prior")
@@ -306,27 +307,30 @@ def host_of_runs(runs: Sequence[RunRecord], prior: Profile) -> Host:
     unknown, and numbers that nobody has measured are marked as assumed: a later probe of the same host then changes no prediction.
     """
     hardware, theirs = runs[0].hardware, prior.host
+    fields = host_fields(hardware)
+    for name in ("page_cache_bandwidth", "device_flops", "host_to_device_bandwidth"):
+        fields[name] = fields[name] or getattr(theirs, name)
+    for tier, default in STORAGE_DEFAULTS.items():
+        fields[f"{tier}_bandwidth"] = fields[f"{tier}_bandwidth"] or default
+    return Host(**fields | (_numbers_of_processor(hardware, theirs) if hardware.is_cpu_only else {}))
+
+
+def host_fields(hardware: HardwareConfig) -> dict[str, Any]:
+    """What a node says about itself, by the fields of ``Host``; None where it does not."""
     storage = hardware.storage
-    numbers = {
+    return {
+        "cpu": hardware.cpu.model,
+        "gpu": hardware.gpu,
+        "platform": hardware.platform,
+        "single_thread_score": hardware.cpu.score,
         "gpu_memory_bandwidth": hardware.gpu_memory_bandwidth,
-        "page_cache_bandwidth": storage.page_cache or theirs.page_cache_bandwidth,
-        "device_flops": hardware.gpu_flops or theirs.device_flops,
-    }
-    return Host(
-        cpu=hardware.cpu.model,
-        gpu=hardware.gpu,
-        platform=hardware.platform,
-        single_thread_score=hardware.cpu.score,
-        local_nvme_bandwidth=storage.local_nvme or STORAGE_DEFAULTS["local_nvme"],
-        network_disk_bandwidth=storage.network_disk or STORAGE_DEFAULTS["network_disk"],
-        object_store_bandwidth=storage.object_store or STORAGE_DEFAULTS["object_store"],
-        host_to_device_bandwidth=hardware.host_to_device_bandwidth or theirs.host_to_device_bandwidth,
-        **(numbers if not hardware.is_cpu_only else _numbers_of_processor(hardware, numbers, theirs)),
-    )
+        "host_to_device_bandwidth": hardware.host_to_device_bandwidth,
+        "device_flops": hardware.gpu_flops,
+    } | {f"{tier}_bandwidth": getattr(storage, tier) for tier in STORAGE_DEFAULTS}
 
 
-def _numbers_of_processor(hardware: HardwareConfig, numbers: Mapping[str, float], theirs: Host) -> dict[str, Any]:
-    """``numbers`` of a host without accelerators, and which of them nobody has measured.
+def _numbers_of_processor(hardware: HardwareConfig, theirs: Host) -> dict[str, Any]:
+    """Fields of a host without accelerators, and which of them nobody has measured.
 
     Where the prior is of such a host, its coefficients are relative to what it assumed, and to what it measured where this node has nothing.
     """
@@ -337,11 +341,9 @@ def _numbers_of_processor(hardware: HardwareConfig, numbers: Mapping[str, float]
         "device_flops": hardware.gpu_flops not in (None, preset.gpu_flops),
     }
     if theirs.platform != "cpu":
-        return {**numbers, "assumed": tuple(name for name in ASSUMED_NUMBERS if not is_own[name])}
-    kept: dict[str, Any] = {
-        name: getattr(theirs, name) for name in ASSUMED_NUMBERS if name in theirs.assumed or not is_own[name]
-    }
-    return {**numbers, **kept, "assumed": theirs.assumed}
+        return {"assumed": tuple(name for name in ASSUMED_NUMBERS if not is_own[name])}
+    kept = {n: getattr(theirs, n) for n in ASSUMED_NUMBERS if n in theirs.assumed or not is_own[n]}
+    return kept | {"assumed": theirs.assumed}
 
 
 def nearest_prior(runs: Sequence[RunRecord]) -> Profile:

@@ -9,79 +9,58 @@ that the files come out the same bit for bit.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 import startup_model
-from calibration.fit.calibrate import calibrate, rounded, total_error
+from calibration.fit.calibrate import calibrate, host_fields, rounded, total_error
 from calibration.fit.posterior import SMALL_SAMPLE
+from calibration.fit.rows import recipe_of
 from calibration.fit.validate import HeldOutReport, leave_one_out
 from calibration.fit.without_prior import HostFit, fit_host, observe
 from calibration.runs.published import CITATION, HOSTS, published_runs, records_digest
 from calibration.runs.record import RunRecord
-from startup_model.errors import StartupModelError
-from startup_model.hardware import HardwareConfig
-from startup_model.phases import PHASES, TERMS, Phase
+from startup_model.frozen import FrozenModel
+from startup_model.phases import PHASES, TERMS, Term
 from startup_model.profile import CoefficientValue, HeldOut, Host, Profile, Provenance, VersionEffect
-from startup_model.recipe import recipe, version_of
 from startup_model.versions import parse_version
+
+
+class _Constant(FrozenModel):
+    """A coefficient that the published runs say nothing about."""
+
+    value: float
+    std_error: float
+    note: str
+
+
+class Settings(FrozenModel):
+    """``data/reference.toml``, whose comments say what each entry is."""
+
+    version: str
+    versions: str
+    anchor: str
+    domain: list[str]
+    own: dict[str, set[str]]
+    scaled: dict[str, set[str]]
+    constants: dict[str, _Constant]
+
 
 DONOR = next(iter(HOSTS))
 """The host of the special data sets, from which the others borrow what they lack."""
-
-_VERSIONS = "h100nvl_vllm_versions"
-_ANCHOR = "0.10.0"
-"""The data set of engine versions, and the one that stands for the version of all other data sets."""
-
-VERSION = "0.10.1.1"
-"""Engine version of all data sets but that of the versions."""
-
-OWN_VARIANTS: Mapping[str, frozenset[str]] = {
-    "weight_load": frozenset({"load_format=runai_streamer", "load_format=tensorizer"}),
-    "worker_spawn": frozenset({"load_format=tensorizer"}),
-    "unattributed": frozenset({"load_format=tensorizer", "quantization=gptq"}),
-    "graph_compile": frozenset({"compile_cache=cold"}),
-    "memory_profiling": frozenset({"torch_compile=off"}),
-    "graph_capture": frozenset({"torch_compile=off", "quantization=awq", "quantization=bitsandbytes"}),
-    "model_init": frozenset({"quantization=bitsandbytes"}),
-}
-"""Term -> variants with coefficients of their own: what the data sets show to differ. All else uses ``default``."""
-
-SCALED_VARIANTS: Mapping[str, frozenset[str]] = {
-    "worker_spawn": frozenset({"load_format=tensorizer"}),
-    "unattributed": frozenset({"load_format=tensorizer", "quantization=gptq"}),
-    "graph_capture": frozenset({"quantization=awq", "quantization=bitsandbytes"}),
-    "model_init": frozenset({"quantization=bitsandbytes"}),
-}
-"""Of these, the ones with too few runs for coefficients of their own: one factor times the default."""
-
-_TP_NOTE = "TP=2 adds 14.7 s on one published host, TP=4 26 s less 5 s of layers on another; TP=8 there adds 68 s"
-
-_FIXED: Mapping[str, Mapping[str, tuple[float, float, str]]] = {
-    "worker_spawn": {
-        "seconds_per_worker": (3.2, 2.0, _TP_NOTE),
-        "collective_seconds": (11.5, 6.0, _TP_NOTE),
-    },
-    "weight_load": {"seconds_per_file": (0.0, 0.0, "not told apart from bytes by the published runs")},
-    "kv_cache_init": {
-        "base_seconds": (0.0, 0.0, "part of memory_profiling and unattributed in the published stages"),
-        "fill_ratio": (1.0, 0.5, "one pass of zeros"),
-    },
-    "api_ready": {"base_seconds": (0.0, 0.0, "part of unattributed in the published stages")},
-    "first_request": {
-        "base_seconds": (0.3, 0.3, "first-use initialisation, tenths of a second in public logs"),
-        "flop_ratio": (2.0, 1.0, "half of the dense peak in prefill"),
-        "weight_ratio": (1.5, 0.5, "two thirds of the memory bandwidth in decoding"),
-    },
-}
-"""Term -> coefficient -> (value, standard error, source) where the published runs say nothing."""
+SETTINGS = Settings.model_validate_json(
+    json.dumps(tomllib.loads(files("calibration").joinpath("data/reference.toml").read_text(encoding="utf-8")))
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -167,9 +146,9 @@ def profile_of(
         name=name,
         kind="reference",
         engine="vllm",
-        engine_version=VERSION,
+        engine_version=SETTINGS.version,
         generation="v1",
-        host=host_of(HOSTS[name].hardware),
+        host=host_of(name),
         coefficients=_coefficients(fit, shared.donor if name != DONOR else None),
         covariance=_covariances(fit),
         version_effects=shared.effects,
@@ -181,9 +160,9 @@ def profile_of(
         shape_spread={phase: rounded(value) for phase, value in shared.shape_spread.items()},
         misfit={phase: rounded(value) for phase, value in shared.misfit.items()},
         one_run_spread=rounded(shared.one_run_spread),
-        model_effects=_model_effects(fit, own, without_model, host_of(HOSTS[name].hardware), shared.persistence),
+        model_effects=_model_effects(fit, own, without_model, host_of(name), shared.persistence),
         held_out=HeldOut(by="model", errors={group: rounded(error) for group, error in (held_out or {}).items()}),
-        domain=_domain(own, host_of(HOSTS[name].hardware)),
+        domain=_domain(own, host_of(name)),
         layer_kinds=tuple(sorted({kind for run in own for kind in run.model.layers_by_kind})),
         provenance=Provenance(
             citation=CITATION, runs=dict(Counter(run.dataset for run in own)), records_digest=records_digest()
@@ -191,38 +170,22 @@ def profile_of(
     )
 
 
-def host_of(hardware: HardwareConfig) -> Host:
-    """The numbers of a node that a profile keeps. Raises StartupModelError when one that it needs is missing."""
-    storage = hardware.storage
-    if storage.page_cache is None or hardware.host_to_device_bandwidth is None or hardware.gpu_flops is None:
-        raise StartupModelError(
-            f"{hardware.name}: a profile's host needs storage.page_cache, host_to_device_bandwidth and gpu_flops"
-        )
-    return Host(
-        cpu=hardware.cpu.model,
-        gpu=hardware.gpu,
-        platform=hardware.platform,
-        single_thread_score=hardware.cpu.score or 1.0,
-        gpu_memory_bandwidth=hardware.gpu_memory_bandwidth,
-        page_cache_bandwidth=storage.page_cache,
-        local_nvme_bandwidth=storage.local_nvme,
-        network_disk_bandwidth=storage.network_disk,
-        object_store_bandwidth=storage.object_store,
-        host_to_device_bandwidth=hardware.host_to_device_bandwidth,
-        device_flops=hardware.gpu_flops,
-    )
+def host_of(name: str) -> Host:
+    """A published host as a profile keeps it."""
+    hardware = HOSTS[name].hardware
+    return Host(**host_fields(hardware) | {"single_thread_score": hardware.cpu.score or 1.0})
 
 
 def usable(host: str, runs: Iterable[RunRecord]) -> tuple[RunRecord, ...]:
     """The runs of a host at the main engine version, without load times of which the page-cache state is not known."""
     kept = []
     for run in runs:
-        if run.hardware != HOSTS[host].hardware or run.engine.version != VERSION:
+        if run.hardware != HOSTS[host].hardware or run.engine.version != SETTINGS.version:
             continue
         if run.engine.page_cache == "unknown":
             # The wall time stays what it was less the load, so that the unattributed time is right.
-            load = run.phases.get(Phase.WEIGHT_LOAD.value, 0.0)
-            phases = {name: seconds for name, seconds in run.phases.items() if name != Phase.WEIGHT_LOAD.value}
+            load = run.phases.get("weight_load", 0.0)
+            phases = {name: seconds for name, seconds in run.phases.items() if name != "weight_load"}
             kept.append(run.replace(phases=phases, wall_s=None if run.wall_s is None else run.wall_s - load))
         else:
             kept.append(run)
@@ -231,70 +194,61 @@ def usable(host: str, runs: Iterable[RunRecord]) -> tuple[RunRecord, ...]:
 
 def fit_published(host: str, runs: Iterable[RunRecord], without_model: str | None = None) -> HostFit:
     """Fit one published host, all runs of one model left out if asked."""
-    numbers = host_of(HOSTS[host].hardware)
+    numbers = host_of(host)
     kept = [run for run in usable(host, runs) if run.model.name != without_model]
-    observations = [o for run in kept for o in observe(run, numbers, OWN_VARIANTS)]
+    observations = [o for run in kept for o in observe(run, numbers, SETTINGS.own)]
     main_sessions = frozenset(
         {HOSTS[host].main_dataset, *(run.dataset for run in kept if run.engine.page_cache == "cold")}
     )
-    return fit_host(observations, main_sessions, SCALED_VARIANTS)
+    return fit_host(observations, main_sessions, SETTINGS.scaled)
 
 
 # --- coefficients with provenance -----------------------------------------------------------------------------------------
 
 
 def _coefficients(fit: HostFit, donor: HostFit | None) -> dict[str, dict[str, dict[str, CoefficientValue]]]:
-    """All sets of a host: fitted ones, fixed constants, and what is borrowed from the donor."""
+    """All sets of a host: fitted ones, fixed constants, and what is borrowed from the donor. A term that none of these gives is younger than the
+    published runs: it stays absent, and predictions take the value that changes nothing."""
     table: dict[str, dict[str, dict[str, CoefficientValue]]] = {}
     for term in TERMS.values():
-        if not term.coefficients or term.set_name != term.name:
+        found = {variant for name, variant in (*fit.sets, *(donor.sets if donor else ())) if name == term.name}
+        if term.set_name != term.name or not (
+            found or any(f"{term.name}.{n}" in SETTINGS.constants for n in term.coefficients)
+        ):
             continue
-        variants = {variant for name, variant in fit.sets if name == term.name}
-        variants |= {variant for name, variant in donor.sets if name == term.name} if donor else set()
-        table[term.name] = {
-            variant: _set(term.name, variant, fit, donor)
-            for variant in sorted(variants | {"default"}, key=lambda v: (v != "default", v))
-        }
+        variants = sorted(found | {"default"}, key=lambda v: (v != "default", v))
+        table[term.name] = {variant: _set(term, variant, fit, donor) for variant in variants}
     return table
 
 
-def _set(term: str, variant: str, fit: HostFit, donor: HostFit | None) -> dict[str, CoefficientValue]:
-    """One set: the fit's own, else the donor's scaled by the ratio of the hosts, else constants."""
-    key = (term, variant)
-    own = fit.sets.get(key)
-    source, scale, note = ("fitted", 1.0, "")
+def _set(term: Term, variant: str, fit: HostFit, donor: HostFit | None) -> dict[str, CoefficientValue]:
+    """One set: the fit's own, else the donor's scaled by the ratio of the hosts; constants where the runs say nothing."""
+    key = (term.name, variant)
+    own, scale, note = fit.sets.get(key), 1.0, ""
     if own is None and donor is not None and key in donor.sets:
-        own, scale = donor.sets[key], _host_ratio(term, fit, donor)
-        source, note = "borrowed", f"of {DONOR}, times {scale:.4g}"
+        own, scale = donor.sets[key], _host_ratio(term.name, fit, donor)
+        note = f"of {DONOR}, times {scale:.4g}"
     values: dict[str, CoefficientValue] = {}
-    for name, meta in TERMS[term].coefficients.items():
-        fixed = _FIXED.get(term, {}).get(name)
+    for name, meta in term.coefficients.items():
+        fixed = SETTINGS.constants.get(f"{term.name}.{name}")
         if fixed is not None:
-            values[name] = CoefficientValue(
-                value=fixed[0], unit=meta.unit, std_error=fixed[1], source="fixed", note=fixed[2]
-            )
+            values[name] = CoefficientValue(unit=meta.unit, source="fixed", **dict(fixed))
         elif own is not None:
-            borrowed = _borrowed_coefficient(term, name, variant, fit, donor)
-            if borrowed is not None:
-                values[name] = borrowed
-                continue
-            values[name] = CoefficientValue(
+            values[name] = _borrowed_coefficient(key, name, fit, donor) or CoefficientValue(
                 value=rounded(own.values[name] * scale),
                 unit=meta.unit,
                 std_error=rounded(own.std_errors.get(name, 0.0) * scale),
-                source="fitted" if source == "fitted" else "borrowed",
+                source="borrowed" if note else "fitted",
                 note=note,
             )
-        else:
-            raise StartupModelError(f"{term}.{name}: no run and no constant gives it")
     return values
 
 
 def _borrowed_coefficient(
-    term: str, name: str, variant: str, fit: HostFit, donor: HostFit | None
+    key: tuple[str, str], name: str, fit: HostFit, donor: HostFit | None
 ) -> CoefficientValue | None:
     """The storage ratio of a host or a load format without cold runs: that of the donor, or of the default format."""
-    if (term, name) != ("weight_load", "storage_ratio") or (donor is None and variant == "default"):
+    if (key[0], name) != ("weight_load", "storage_ratio") or (donor is None and key[1] == "default"):
         return None
     value = (donor or fit).sets["weight_load", "default"].values[name]
     note = f"of {DONOR}" if donor else "of the default format: no cold run with this one"
@@ -307,11 +261,10 @@ def _host_ratio(term: str, fit: HostFit, donor: HostFit) -> float:
     own, other = fit.sets.get((term, "default")), donor.sets.get((term, "default"))
     if own is None or other is None:
         return 1.0
-    ratios = [
-        (own.values[name], other.values[name]) for name in own.values if own.values[name] > 0 and other.values[name] > 0
-    ]
-    slopes = [pair for name, pair in zip(own.values, ratios, strict=False) if name != "base_seconds"] or ratios
-    return float(np.exp(np.mean([math.log(a / b) for a, b in slopes]))) if slopes else 1.0
+    both = [name for name in own.values if own.values[name] > 0 and other.values[name] > 0]
+    slopes = [name for name in both if name != "base_seconds"] or both
+    logs = [math.log(own.values[name] / other.values[name]) for name in slopes]
+    return float(np.exp(np.mean(logs))) if logs else 1.0
 
 
 def _covariances(fit: HostFit) -> dict[str, tuple[tuple[float, ...], ...]]:
@@ -330,9 +283,8 @@ def _bounds(values: Iterable[float]) -> tuple[float, float]:
 
 def _domain(runs: Iterable[RunRecord], host: Host) -> dict[str, tuple[float, float]]:
     """Smallest and largest of the inputs that size a start."""
-    names = ("layers", "rank_bytes", "tokenizer_bytes", "captures", "workers")
-    inputs = [recipe(run.model, run.hardware, run.engine, host, version_of(run.engine)).inputs for run in runs]
-    return {name: _bounds(row[name] for row in inputs) for name in names}
+    inputs = [recipe_of(run, host).inputs for run in runs]
+    return {name: _bounds(row[name] for row in inputs) for name in SETTINGS.domain}
 
 
 # --- what differs between hosts and between versions ----------------------------------------------------------------------
@@ -344,7 +296,7 @@ def _phase_logs(runs: Iterable[RunRecord]) -> dict[str, dict[str, dict[str, floa
     for name, host in HOSTS.items():
         for run in runs:
             if run.dataset == host.main_dataset:
-                measured = dict(run.phases) | {Phase.UNATTRIBUTED.value: run.unattributed_s or 0.0}
+                measured = dict(run.phases) | {"unattributed": run.unattributed_s or 0.0}
                 for phase, seconds in measured.items():
                     if seconds > 0:
                         logs.setdefault(phase, {}).setdefault(run.model.name, {})[name] = math.log(seconds)
@@ -374,7 +326,7 @@ def _peculiarities(fit: HostFit, runs: Iterable[RunRecord], numbers: Host) -> di
     """Structure of a model -> phase -> logarithm of measured over fitted, over its runs with the default coefficients."""
     logs: dict[str, dict[str, list[float]]] = {}
     for run in runs:
-        for o in observe(run, numbers, OWN_VARIANTS):
+        for o in observe(run, numbers, SETTINGS.own):
             factor = fit.sessions.get((o.term.name, o.session), 1.0) * o.predicted(
                 fit.sets[o.term.name, o.variant].values
             )
@@ -386,10 +338,7 @@ def _peculiarities(fit: HostFit, runs: Iterable[RunRecord], numbers: Host) -> di
 
 def _persistence(runs: Iterable[RunRecord]) -> dict[str, float]:
     """Phase -> share of a model's peculiarity on one host that is found on another: regression through the origin, in [0, 1]."""
-    found = {
-        name: _peculiarities(fit_published(name, runs), _main_runs(name, runs), host_of(host.hardware))
-        for name, host in HOSTS.items()
-    }
+    found = {name: _peculiarities(fit_published(name, runs), _main_runs(name, runs), host_of(name)) for name in HOSTS}
     shares = {}
     for phase in sorted({phase for models in found.values() for phases in models.values() for phase in phases}):
         pairs = [
@@ -459,30 +408,28 @@ def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[Ver
     the file format of that model.
     """
     series = sorted(
-        (run for run in runs if run.dataset == _VERSIONS), key=lambda run: parse_version(run.engine.version or "")
+        (run for run in runs if run.dataset == SETTINGS.versions),
+        key=lambda run: parse_version(run.engine.version or ""),
     )
-    anchor = next(run for run in series if run.engine.version == _ANCHOR)
-    numbers = host_of(anchor.hardware)
-    base = _parts(anchor, fit, numbers)
-    load = anchor.phases[Phase.WEIGHT_LOAD.value]
+    anchor = next(run for run in series if run.engine.version == SETTINGS.anchor)
+    base = _parts(anchor, fit)
+    load = anchor.phases["weight_load"]
     effects, totals = [], []
     for run in series:
-        parts = _parts(run, fit, numbers)
+        parts = _parts(run, fit)
         scales = {}
-        for phase in parts.measured.keys() & base.measured.keys() - {Phase.WEIGHT_LOAD.value}:
+        for phase in parts.measured.keys() & base.measured.keys() - {"weight_load"}:
             # A compile from nothing says little about a load from the cache, and the other way round.
-            if phase != Phase.GRAPH_COMPILE.value or parts.variants[phase] == base.variants[phase]:
+            if phase != "graph_compile" or parts.variants[phase] == base.variants[phase]:
                 own, reference = (
                     parts.measured[phase] / parts.predicted[phase],
                     base.measured[phase] / base.predicted[phase],
                 )
                 scales[phase] = own / reference
         # What neither row nor switch explains: the rest of the wall time, over the same phases at the anchor.
-        rest = [phase for phase in parts.predicted if phase not in parts.measured and phase != Phase.WEIGHT_LOAD.value]
+        rest = [phase for phase in parts.predicted if phase not in parts.measured and phase != "weight_load"]
         if rest and run.wall_s is not None and anchor.wall_s is not None:
-            left = (
-                run.wall_s - sum(parts.measured.values()) - (0.0 if Phase.WEIGHT_LOAD.value in parts.measured else load)
-            )
+            left = run.wall_s - sum(parts.measured.values()) - (0.0 if "weight_load" in parts.measured else load)
             named = [phase for phase in rest if phase in base.measured]
             others = [phase for phase in base.predicted if phase not in base.measured and phase in rest]
             at_anchor = sum(base.measured[phase] for phase in named)
@@ -493,7 +440,7 @@ def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[Ver
             scales |= dict.fromkeys(rest, own / reference)
         totals.append(math.log((run.wall_s or 0.0) / sum(parts.predicted.values())))
         ordered: dict[str, float] = {str(phase): rounded(scales[phase]) for phase in PHASES if phase in scales}
-        if run.engine.version == _ANCHOR:
+        if run.engine.version == SETTINGS.anchor:
             ordered = {}
         effects.append(
             VersionEffect(
@@ -515,18 +462,15 @@ class _Parts(NamedTuple):
     variants: Mapping[str, str]
 
 
-def _parts(run: RunRecord, fit: HostFit, numbers: Host) -> _Parts:
-    found = recipe(run.model, run.hardware, run.engine, numbers, version_of(run.engine))
+def _parts(run: RunRecord, fit: HostFit) -> _Parts:
+    start = recipe_of(run, host_of(DONOR))
     predicted, variants = {}, {}
     for term in TERMS.values():
         sets = {variant: entry for (name, variant), entry in fit.sets.items() if name == term.name}
-        if not sets or term.name in found.off:
-            continue
-        variant = next((key for key in found.variants if key in sets), "default")
-        predicted[term.name] = float(
-            term.function(*(found.inputs[name] for name in term.inputs), **sets[variant].values)
-        )
-        variants[term.name] = variant
+        if sets and term.name not in start.off:
+            variants[term.name] = variant = next((key for key in start.variants if key in sets), "default")
+            inputs = (start.inputs[name] for name in term.inputs)
+            predicted[term.name] = float(term.function(*inputs, **sets[variant].values))
     return _Parts({name: seconds for name, seconds in run.phases.items() if seconds > 0}, predicted, variants)
 
 

@@ -19,7 +19,7 @@ from calibration.fit.rows import ABSOLUTE_SCATTER, RELATIVE_SCATTER, Figures, Ke
 from calibration.runs.record import RunRecord
 from startup_model.errors import ProfileError
 from startup_model.phases import PHASES, TERMS, Term
-from startup_model.profile import Host, Profile
+from startup_model.profile import CoefficientValue, Host, Profile
 
 _MAX_ITERATIONS = 60
 
@@ -109,6 +109,27 @@ def fit_alone(figures: Figures) -> Fitted:
             values[term, variant, name] = entry.values[name]
             sigmas[term, variant, name] = error
     return Fitted(values, sigmas, frozenset(sigmas), residuals_of(figures.rows, values))
+
+
+def with_new_terms(prior: Profile, runs: Sequence[RunRecord], host: Host) -> Profile:
+    """A profile with the phases that it is older than and that these runs have measured: what their figures give alone."""
+    new = {name for name in prior.absent if name in TERMS}
+    found = [o for run in runs if new & run.phases.keys() for o in observe(run, host, {}, prior) if o.term.name in new]
+    if not found:
+        return prior
+    sets = fit_host(found, frozenset(o.session for o in found)).sets
+    made = {
+        term: {
+            variant: {
+                name: CoefficientValue(
+                    value=value, unit=TERMS[term].coefficients[name].unit, source="fitted", std_error=None
+                )
+                for name, value in entry.values.items()
+            }
+        }
+        for (term, variant), entry in sets.items()
+    }
+    return prior.replace(coefficients=prior.coefficients | made)
 
 
 def fit_host(

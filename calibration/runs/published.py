@@ -18,7 +18,7 @@ from calibration.runs.record import RunRecord
 from startup_model.engines.config import EngineConfig
 from startup_model.hardware import Cpu, HardwareConfig, Storage
 from startup_model.models.config import ModelConfig, Quantization
-from startup_model.phases import Phase
+from startup_model.phases import PHASES
 
 CITATION = "arXiv 2606.07362, Breaking the Ice: Analyzing Cold Start Latency in vLLM (MLSys 2026); means of five starts"
 
@@ -121,7 +121,7 @@ def _record(row: Mapping[str, str]) -> RunRecord:
         model=model,
         hardware=HOSTS[row["host"]].hardware,
         engine=engine,
-        phases={phase.value: float(row[phase.value]) for phase in Phase if row.get(phase.value)},
+        phases={str(name): float(row[name]) for name in PHASES if row.get(name)},
         wall_s=float(row["wall_s"]),
         facts={"compiled_graph_count": count} if (count := _graph_counts().get(row["model"])) else {},
         dataset=row["dataset"],
