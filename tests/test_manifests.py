@@ -1043,7 +1043,7 @@ def test_unknown_formats() -> None:
         ({"requests_per_replica": 0}, "requests_per_replica = 0"),
         ({"port": 0}, "port = 0"),
         ({"port": 65536}, "port = 65536"),
-        ({"image": "a b"}, "image = 'a b': must be a reference of a container image; such as vllm/vllm-openai:v0.11.0"),
+        ({"image": "a b"}, "image = 'a b': must be a reference of a container image; such as REGISTRY/NAME:v0.11.0"),
         ({"image": ""}, "image = ''"),
         ({"model": ""}, "model = ''"),
         ({"model": "\ud800"}, "model = "),

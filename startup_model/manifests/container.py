@@ -28,21 +28,9 @@ DEVICES: Mapping[Platform, str | None] = {
 }
 """Platform -> the resource that its device plugin announces."""
 
-_NO_FLAGS = (
-    frozenset(  # fields of EngineConfig that no flag of a server sets: what it is, and states that a start finds
-        [
-            "engine",
-            "version",
-            "model",
-            "environment",
-            "unused_flags",
-            "page_cache",
-            "compile_cache",
-            "lazy_experts",
-            "offline",
-        ]
-    )
-)
+_NO_FLAGS = frozenset(  # fields that no flag of a server sets: what it is, and states that a start finds
+    ["engine", "version", "model", "environment", "unused_flags", "page_cache", "compile_cache", "lazy_experts", "offline"]
+)  # fmt: skip
 _LOOPBACK = re.compile(r"127\.[0-9.]{1,11}|localhost|::1|\[::1\]")
 _SHELL = re.compile(r"\$[A-Za-z_{(]|`")
 _HUB_CACHE = "/root/.cache/huggingface"

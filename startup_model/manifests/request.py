@@ -12,7 +12,7 @@ from pydantic import Field, InstanceOf, model_validator
 from startup_model.engines import find
 from startup_model.engines.config import EngineConfig
 from startup_model.engines.engine import Deploy, ReadyTimeout
-from startup_model.errors import ConfigError, out_of_range
+from startup_model.errors import ConfigError, out_of_range, wrong_type
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
 from startup_model.planning import ScalingPolicy
@@ -167,19 +167,14 @@ def label_from(name: str) -> str:
 def check_label(field: str, value: str, *, service: bool = False) -> str:
     """``value`` when it is a DNS-1123 label, or (``service``) a DNS-1035 label. Raises ConfigError with one that is."""
     if not _LABEL.fullmatch(value) or (service and not value[0].isalpha()):
-        kind = (
-            "DNS-1035 label (a-z, 0-9 and - within, a letter first"
-            if service
-            else "DNS-1123 label (a-z, 0-9 and - within"
-        )
-        raise ConfigError(field, value, f"must be a {kind}, at most 63)", f"{label_from(value)!r} would do")
+        kind, first = ("1035", ", a letter first") if service else ("1123", "")
+        problem = f"must be a DNS-{kind} label (a-z, 0-9 and - within{first}, at most 63)"
+        raise ConfigError(field, value, problem, f"{label_from(value)!r} would do")
     return value
 
 
 def check_image(value: str) -> str:
     """``value`` when it can be a container image. Raises ConfigError."""
     if not _IMAGE.fullmatch(value):
-        raise ConfigError(
-            "image", value, "must be a reference of a container image", "such as vllm/vllm-openai:v0.11.0"
-        )
+        raise wrong_type("image", value, "a reference of a container image", "such as REGISTRY/NAME:v0.11.0")
     return value

@@ -28,9 +28,7 @@ from startup_model.planning.times import (
 BELIEFS = 800  # cold starts that stand for a distribution: its quantiles from 0.06 % to 99.94 %, evenly
 SCATTERED_BELIEFS = 200  # the same where starts scatter as well, which blurs them
 MAX_SCATTER = 2.0  # of the logarithm from start to start: one start in twenty takes 27 times the median
-MAX_START_S = (
-    1e9  # a longer start counts as this long: with few reference hosts the last quantiles of a prediction have no bound
-)
+MAX_START_S = 1e9  # for longer starts: with few reference hosts the last quantiles of a prediction have no bound
 NEGLIGIBLE_EXPONENT = 40.0  # probabilities below exp of its negative, 4e-18, count as 0
 MAX_SCATTERED = 5_000  # starts in flight for which the scatter from start to start is worked out
 MAX_REPLAYED = 100_000  # measured demands that are replayed with starts that scatter

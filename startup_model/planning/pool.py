@@ -36,9 +36,7 @@ MAX_ARRIVALS = 1_000_000  # a year of two demands a minute
 MAX_TIME_S = 1e11  # seconds since 1970 up to the year 5138; larger numbers are milliseconds
 SECONDS_PER_HOUR = 3600.0
 
-Target = Annotated[
-    float, Field(gt=0, lt=1, description="0.01: one demand in a hundred may find no warm replica"), Plain
-]
+Target = Annotated[float, Field(gt=0, lt=1, description="0.01: one demand in 100 may find no warm replica"), Plain]
 Price = Annotated[float, Field(ge=0, le=1e9, description="in any currency"), Plain]
 Cost = Annotated[float, Field(ge=1e-12, le=1e9, description="a replica that costs nothing has no best number: give what it costs"), Plain]  # fmt: skip
 Worth = Annotated[float, Field(ge=1e-12, le=1e9, description="what one waited second is worth"), Plain]

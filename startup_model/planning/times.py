@@ -162,11 +162,9 @@ def quantile_of(cold_start: Distribution, probability: float) -> float:
     except StartupModelError:
         raise
     except Exception as error:
-        field, remedy = (
-            f"cold_start.quantile({probability:g})",
-            "give seconds, or an object whose quantile(probability) gives them",
-        )
-        raise ConfigError(field, MISSING, f"it raises {type(error).__name__}", remedy) from error
+        field, problem = f"cold_start.quantile({probability:g})", f"it raises {type(error).__name__}"
+        remedy = "give seconds, or an object whose quantile(probability) gives them"
+        raise ConfigError(field, MISSING, problem, remedy) from error
 
 
 def check_prediction(value: object, field: str = "prediction", *, starts: bool = True) -> StartupPrediction:
