@@ -11,7 +11,7 @@ from startup_model.compare import Gain, Sensitivity
 from startup_model.errors import conflict, missing, out_of_range, wrong_type
 from startup_model.phases import BLUE, ORANGE, SKY, VERMILLION
 from startup_model.plots import canvas
-from startup_model.plots.starts import draw_bar, row_font_size, set_rows, write_beside
+from startup_model.plots.starts import draw_bar, finish_rows, row_font_size, set_rows, write_beside
 from startup_model.prediction import StartupPrediction
 from startup_model.units import format_seconds
 
@@ -45,14 +45,12 @@ def tornado(sensitivity: Sensitivity, ax: Axes | None = None, most: int = 12) ->
         draw_bar(ax, row, 0.0, end, _KINDS[gain.kind][0], 0.75, hidden=not gain.fits)
         write_beside(ax, end, row, text, size, at_left=end < 0.0)
     ax.axvline(0.0, color=canvas.ink_of(ax), linewidth=1.0)
-    canvas.set_frame(ax, "x")
     words = ("seconds saved (left) or added (right)", "seconds saved or added", "seconds")
-    ax.set_xlabel(canvas.longest_that_fits(words, width, canvas.usual_size()))
     canvas.set_legend(ax, _kind_handles(ax, gains, sensitivity.step), width, below=True)
     context, count = sensitivity.base.context, len(sensitivity.gains)
     title = f"{context.model_name} on {context.hardware_name}: {format_seconds(sensitivity.base.total_s)}"
     more = f", the {len(gains)} largest of {count} changes" if count > len(gains) else ""
-    canvas.set_title(ax, [f"{title}{more}", title], width, canvas.whole_width(ax))
+    finish_rows(ax, words, [f"{title}{more}", title], width)
     return ax
 
 

@@ -79,9 +79,7 @@ def waterfall(prediction: StartupPrediction, ax: Axes | None = None) -> Axes:
     ax.barh(len(phases), total, 0.8, color=canvas.ink_of(ax), alpha=0.7)
     write_beside(ax, total, len(phases), rows[-1].text, size)
     _draw_interval(ax, len(rows), prediction.interval, size, right / width)
-    canvas.set_frame(ax, "x")
-    ax.set_xlabel("seconds")
-    canvas.set_title(ax, [canvas.title_of(prediction)], width, canvas.whole_width(ax))
+    finish_rows(ax, ["seconds"], [canvas.title_of(prediction)], width)
     return ax
 
 
@@ -131,11 +129,9 @@ def timeline(start: Any, ax: Axes | None = None) -> Axes:
     if ready is not None:
         ax.axvline(ready, color=canvas.ink_of(ax), linewidth=1.0, linestyle=":")
         title = f"{title}: {ready_word} {format_seconds(ready)}"
-    canvas.set_frame(ax, "x")
     derived = "; ~ from stamps" if any(row.text.startswith("~") for row in rows) else ""
     words = (f"seconds since {since}{derived}", f"seconds{derived}", "seconds")
-    ax.set_xlabel(canvas.longest_that_fits(words, width, canvas.usual_size()))
-    canvas.set_title(ax, [title], width, canvas.whole_width(ax))
+    finish_rows(ax, words, [title], width)
     return ax
 
 
@@ -342,6 +338,13 @@ def set_rows(ax: Axes, labels: Sequence[str], size: float) -> float:
         if canvas.has_layout(ax)
         else whole
     )
+
+
+def finish_rows(ax: Axes, words: Sequence[str], titles: Sequence[str], width: float) -> None:
+    """The frame, what the axis of time is, and the title: the first text of each that fits."""
+    canvas.set_frame(ax, "x")
+    ax.set_xlabel(canvas.longest_that_fits(words, width, canvas.usual_size()))
+    canvas.set_title(ax, titles, width, canvas.whole_width(ax))
 
 
 def row_font_size(ax: Axes, rows: int) -> float:

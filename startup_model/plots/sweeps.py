@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+Block = tuple[
+    FloatArray, BoolArray
+]  # seconds of one panel, a row a line, a column a place along x; and whether the server starts
 
 _MAX_LINES = 12
 _MAX_PANELS = 12
@@ -79,23 +82,6 @@ class Side(NamedTuple):
         return self.text(i) if isinstance(self.labels[i], str) else f"{self.word}={self.text(i)}"
 
 
-class Block(NamedTuple):
-    """What one panel shows: a row a line, a column a place along x."""
-
-    seconds: FloatArray
-    feasible: BoolArray
-
-
-class Roles(NamedTuple):
-    """Which axis of a sweep is drawn as what."""
-
-    x: str
-    lines: str | None
-    panels: str | None
-    best: tuple[str, ...]
-    """Axes of which the best value is taken."""
-
-
 def is_numbers(labels: Sequence[Any] | FloatArray) -> bool:
     """Whether all labels of an axis are numbers; flags are none."""
     if isinstance(labels, np.ndarray):
@@ -103,8 +89,10 @@ def is_numbers(labels: Sequence[Any] | FloatArray) -> bool:
     return all(isinstance(label, int | float) and not isinstance(label, bool) for label in labels)
 
 
-def roles_of(result: Sweep, x: str | None = None, lines: str | None = None, panels: str | None = None) -> Roles:
-    """Which axis is drawn as what, those that were not named included. Raises ConfigError."""
+def roles_of(
+    result: Sweep, x: str | None = None, lines: str | None = None, panels: str | None = None
+) -> tuple[str, str | None, str | None, tuple[str, ...]]:
+    """Which axis is drawn as x, lines and panels, those that were not named included, and of which the best value is taken. Raises ConfigError."""
     sizes = {name: len(labels) for name, labels in result.axes.items()}
     numbers = {name for name, labels in result.axes.items() if is_numbers(labels)}
     most = {"x": _MAX_CATEGORIES, "lines": _MAX_LINES, "panels": _MAX_PANELS}
@@ -140,7 +128,7 @@ def roles_of(result: Sweep, x: str | None = None, lines: str | None = None, pane
     if panels is None and fitting:
         panels = fitting.pop(0)
     best = tuple(name for name, size in sizes.items() if size > 1 and name not in (x, lines, panels))
-    return Roles(x, None if lines == _BEST else lines, None if panels == _BEST else panels, best)
+    return x, None if lines == _BEST else lines, None if panels == _BEST else panels, best
 
 
 def _side_of(result: Sweep, name: str, most: int) -> Side:
@@ -180,7 +168,7 @@ def _blocks_of(result: Sweep, values: FloatArray, along: Side, series: Side | No
     feasible = np.isfinite(possible)
     least = np.where(feasible, possible, seconds.min(axis=-1))
     least = np.where(np.isfinite(least), least, np.nan)
-    return [Block(*pair) for pair in zip(least, feasible, strict=True)]
+    return list(zip(least, feasible, strict=True))
 
 
 def _common_names(result: Sweep) -> str:
@@ -216,11 +204,11 @@ def sweep_lines(
     if not isinstance(y, str) or y not in {*_TIMES, *result.phases}:
         raise UnknownNameError("y", str(y), [*_TIMES, *map(str, result.phases)])
     values, words = (getattr(result, y), _TIMES[y]) if y in _TIMES else (result.phases[y], str(y))
-    roles = roles_of(result, x, lines, panels)
-    along = _side_of(result, roles.x, _MAX_ALONG)
-    series, parts = (None if name is None else _side_of(result, name, _FEW) for name in (roles.lines, roles.panels))
+    x, lines, panels, taken_best = roles_of(result, x, lines, panels)
+    along = _side_of(result, x, _MAX_ALONG)
+    series, parts = (None if name is None else _side_of(result, name, _FEW) for name in (lines, panels))
     blocks = _blocks_of(result, values, along, series, parts)
-    known = np.concatenate([block.seconds[np.isfinite(block.seconds)] for block in blocks])
+    known = np.concatenate([seconds[np.isfinite(seconds)] for seconds, _ in blocks])
     if not known.size:
         reason = next(iter(result.reasons), "none is finite")
         raise missing("points", f"no point of the grid is valid ({reason})", "take other values")
@@ -228,7 +216,7 @@ def sweep_lines(
     panel_size = max(6.5, 1.0 + 3.6 * columns), 1.5 + 2.5 * math.ceil(len(blocks) / columns)
     ax = canvas.axes_for(ax, *((9.0, 4.8) if parts is None else panel_size))
     width = canvas.width_beside_axis(ax)
-    all_feasible = all((block.feasible | np.isnan(block.seconds)).all() for block in blocks)
+    all_feasible = all((fits | np.isnan(seconds)).all() for seconds, fits in blocks)
     handles = _handles(ax, series, all_feasible=all_feasible)
     panel_axes = [ax] if parts is None else _place_panels(ax, len(blocks), columns, handles)
     for i, (panel, block) in enumerate(zip(panel_axes, blocks, strict=True)):
@@ -241,7 +229,7 @@ def sweep_lines(
     if parts is None and handles:
         width = canvas.set_legend(ax, handles, width, under=under)
     names = ", ".join(side.heading for side in (along, series, parts) if side is not None)
-    best = f", best of {', '.join(name.rsplit('.', 1)[-1] for name in roles.best)}" if roles.best else ""
+    best = f", best of {', '.join(name.rsplit('.', 1)[-1] for name in taken_best)}" if taken_best else ""
     title = f"{words} by {names}{best}"
     canvas.set_title(
         ax, [f"{_common_names(result)}{title}", title], width - max(0.0, 1.3 * under - 4.0 * canvas.usual_size())
@@ -311,7 +299,7 @@ def _draw_block(ax: Axes, along: Side, block: Block, limits: tuple[float, float]
     canvas.set_frame(ax, "y")
     size = canvas.small_size(ax)
     ax.tick_params(labelsize=size)
-    count, lines = len(along.labels), len(block.seconds)
+    count, lines = len(along.labels), len(block[0])
     texts = [canvas.short_label(along.text(i), 24) for i in range(count)] if count <= _MAX_CATEGORIES else []
     widths = [canvas.text_width(text, size) + 6.0 for text in texts]
     if along.is_number:
@@ -322,7 +310,7 @@ def _draw_block(ax: Axes, along: Side, block: Block, limits: tuple[float, float]
             ax.set_xticks(numbers, texts)
             ax.set_xticks([], minor=True)
         for i in range(lines):
-            _draw_line(ax, numbers, block, i)
+            _draw_line(ax, numbers, block[0][i], block[1][i], i)
         return size
     places = np.arange(count, dtype=float)
     tilt: dict[str, Any] = {"rotation": 35, "ha": "right"} if sum(widths) > across else {"rotation": 0, "ha": "center"}
@@ -332,13 +320,13 @@ def _draw_block(ax: Axes, along: Side, block: Block, limits: tuple[float, float]
         ax.axvspan(place - 0.5, place + 0.5, color=canvas.ink_of(ax), alpha=0.06, linewidth=0.0)
     for i in range(lines):
         beside = places + 0.7 * ((i + 0.5) / lines - 0.5)
-        _draw_markers(ax, beside, block.seconds[i], block.feasible[i], i, 6.0)
+        _draw_markers(ax, beside, block[0][i], block[1][i], i, 6.0)
     return size + (0.57 * max(widths) if tilt["rotation"] else 0.0)
 
 
-def _draw_line(ax: Axes, x: FloatArray, block: Block, i: int) -> None:
+def _draw_line(ax: Axes, x: FloatArray, seconds: FloatArray, fits: BoolArray, i: int) -> None:
     """One line over numbers, with some markers: dashed and hollow where nothing starts."""
-    colour, seconds, fits = canvas.line_colour(i, ax), block.seconds[i], block.feasible[i]
+    colour = canvas.line_colour(i, ax)
     ax.plot(x, np.where(fits, seconds, np.nan), color=colour, linewidth=1.6)
     if (lost := ~fits & np.isfinite(seconds)).any():
         near = lost | np.roll(lost, 1) | np.roll(lost, -1)
