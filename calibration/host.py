@@ -61,44 +61,30 @@ Part = tuple[Path, int, int]
 class Gpu(NamedTuple):
     """Accelerators of one kind."""
 
-    name: str
-    """As its driver calls it, ``NVIDIA H100 NVL``."""
-    number: int
-    """How many of them this process sees."""
-    memory_bytes: float
-    """Of one of them."""
-    compute_capability: str | None
-    """Such as ``9.0``; None where the driver does not say."""
-    driver: str
-    """Version of the driver."""
+    name: str  # as its driver calls it, ``NVIDIA H100 NVL``
+    number: int  # how many of them this process sees
+    memory_bytes: float  # of one of them
+    compute_capability: str | None  # such as ``9.0``; None where the driver does not say
+    driver: str  # its version
 
 
 class FileSystem(NamedTuple):
     """The file system below a path."""
 
-    kind: str
-    """As the kernel calls it: ext4, xfs, overlay, nfs4 ..."""
-    device: str
-    """What is mounted: a device, or a share of another host."""
-    tier: str
-    """local_nvme, network_disk or object_store: which storage of a HardwareConfig it is."""
+    kind: str  # as the kernel calls it: ext4, xfs, overlay, nfs4 ...
+    device: str  # what is mounted: a device, or a share of another host
+    tier: str  # local_nvme, network_disk or object_store: which storage of a HardwareConfig it is
 
 
 class HostFacts(NamedTuple):
     """A host, as far as software can see it."""
 
-    cpu: str
-    """Model of the processor, without trade marks; ``unknown`` where the kernel does not say."""
-    cores: int
-    """That this process may use."""
-    memory_bytes: float
-    """That this process may use."""
-    gpus: tuple[Gpu, ...]
-    """One entry a kind; empty without accelerators, or without ``nvidia-smi``."""
-    kernel: str
-    """Name and release of the operating system's kernel."""
-    python: str
-    """Version of the Python that this is read by; a server may run in another one (see ``server_versions``)."""
+    cpu: str  # model of the processor, without trade marks; ``unknown`` where the kernel does not say
+    cores: int  # that this process may use
+    memory_bytes: float  # that this process may use
+    gpus: tuple[Gpu, ...]  # one entry a kind; empty without accelerators, or without ``nvidia-smi``
+    kernel: str  # name and release of the operating system's kernel
+    python: str  # version of the Python that this is read by; a server may run in another one (see ``server_versions``)
 
 
 def host_facts() -> HostFacts:

@@ -58,7 +58,7 @@ from calibration.measure import endpoint as endpoint_module
 from calibration.measure import start as start_module
 from calibration.measure.endpoint import authorization, first_token, served_version
 from calibration.measure.launch import Launch, environment_that_matters, launch_of, program_of
-from calibration.measure.run import Session, finished_cases, node_of, record_of
+from calibration.measure.run import Session, finished_cases, node_of, prepared, record_of
 from calibration.measure.schedule import (
     Case,
     RemainingTime,
@@ -78,6 +78,7 @@ from calibration.measure.states import (
 from calibration.runs.record import PhaseSum, RunRecord
 from calibration.runs.write import append_run, check_appendable
 from startup_model import EngineConfig, HardwareConfig, ModelConfig
+from startup_model.engines import find
 from startup_model.engines.engine import CacheNotes, Caches, Engine
 from startup_model.errors import ConfigError, InputFileError, StartupModelError
 from startup_model.secrets import redactor, secret_values
@@ -406,8 +407,8 @@ def test_sglang_is_ready_when_its_own_line_says_so(engine: str, tmp_path: Path) 
 
 def test_sglang_that_never_says_ready(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ENGINE", "never_ready")
-    with pytest.raises(ServerError, match=r"not ready after 1 s \(the log has not reported ready, last phase"):
-        measured(sglang(tmp_path), limits=QUICK.replace(ready_s=1.4))
+    with pytest.raises(ServerError, match=r"not ready after 2 s \(the log has not reported ready, last phase"):
+        measured(sglang(tmp_path), limits=QUICK.replace(ready_s=2.0))
 
 
 SGLANG_LOG = """\
@@ -791,7 +792,7 @@ def test_an_exception_in_the_listener_ends_the_server(engine: str, tmp_path: Pat
         ),
         ("oom", r"the server ended with status 1 after .*: oom, .*CUDA out of memory"),
         ("silent", r"not ready after 1 s \(nothing listens, no known line yet\): give it more time"),
-        ("unhealthy", r"not ready after 1 s \(/health answers 503, last phase in the log: \w+\)"),
+        ("unhealthy", r"not ready after 2 s \(/health answers 503, last phase in the log: \w+\)"),
     ],
 )
 def test_servers_that_do_not_come_up(
@@ -799,7 +800,7 @@ def test_servers_that_do_not_come_up(
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE", behaviour)
     with pytest.raises(ServerError, match=message) as caught:
-        profile_server(engine, hardware=NODE, limits=QUICK.replace(ready_s=1.4))
+        profile_server(engine, hardware=NODE, limits=QUICK.replace(ready_s=1.0 if behaviour == "silent" else 2.0))
     assert ("verysecret" not in str(caught.value.last_lines), bool(caught.value.last_lines)) == (
         True,
         behaviour != "silent",
@@ -903,6 +904,20 @@ def test_arguments_are_checked_before_anything_starts(
     with pytest.raises(StartupModelError, match=message):
         measured(engine, **options)
     assert starts_of(tmp_path) == []
+
+
+def test_the_engine_says_where_its_health_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ScheduleOptions()
+    assert prepared("vllm serve Qwen/Qwen3-0.6B", options, hardware="cpu")[0].health_path == "/health"
+    assert prepared("./own {port}", options, hardware="cpu")[0].health_path == "/health"
+    own = find("vllm")
+    assert own.deploy is not None
+    monkeypatch.setattr(
+        "calibration.measure.run.find", lambda _: own._replace(deploy=own.deploy._replace(health="/up"))
+    )
+    assert prepared("vllm serve Qwen/Qwen3-0.6B", options, hardware="cpu")[0].health_path == "/up"
+    given = prepared("vllm serve Qwen/Qwen3-0.6B", options, hardware="cpu", health_path="/x")
+    assert given[0].health_path == "/x"
 
 
 def test_what_could_not_be_recorded_is_not_started(engine: str, tmp_path: Path) -> None:
@@ -1191,6 +1206,9 @@ def test_output_that_is_not_read_yet_is_bounded(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(start_module, "_MAX_WAITING", 50)
     talker = Talker(200)
     follower = Follower(talker, lambda _: None)  # type: ignore[arg-type]
+    end = time.monotonic() + 20
+    while talker.said < 51 and time.monotonic() < end:
+        time.sleep(0.01)
     time.sleep(0.1)
     assert talker.said == 51  # one more is held
     while follower.step():

@@ -39,14 +39,10 @@ _MAX_VALUE = 200
 class Launch(NamedTuple):
     """A command that starts a server, and what can be said of it before it runs. Made by ``launch_of``."""
 
-    words: tuple[str, ...]
-    """The program and its arguments, as given: address and flags of variants are added by ``command``."""
-    environment: Mapping[str, str]
-    """Variables that stood in front of the command, or in the configuration; the server has those of this process as well."""
-    engine: EngineConfig | None
-    """What the command says; None where it starts no engine that is known here by its own words (a script may), or its flags cannot be read."""
-    port: int | None
-    """The port that the command names; None: a free one is chosen."""
+    words: tuple[str, ...]  # the program and its arguments, as given
+    environment: Mapping[str, str]  # that stood in front of them; the server has the variables of this process as well
+    engine: EngineConfig | None  # None where it starts none that is known here by its own words (a script may)
+    port: int | None  # that the command names; None: a free one is chosen
 
     @property
     def variables(self) -> dict[str, str]:
