@@ -5,24 +5,6 @@ have it, the flags that switch it off, the cache that it reads, the facts of log
 stand in the decorator; nothing else lists phases. Positional arguments are physical inputs, numbers or arrays that
 broadcast. Keyword-only arguments are the coefficients; their annotation holds the unit, and nothing else declares a
 coefficient. ``predict``, ``sweep``, ``explain`` and the calibration all call these functions.
-
-Glossary of inputs (each a number or an array)
-    slowdown [1]                 single-thread time of this host relative to the profile's host
-    workers [1]                  worker processes on this node, TP x PP x DP / nodes
-    collectives [1]              1 when ranks talk to each other (world size > 1), else 0
-    layers [1]                   decoder layers that one rank builds; the ``*_layers`` weigh layers by their kind
-    tokenizer_bytes [B]          size of tokenizer.json
-    storage_bytes [B]            bytes read from storage on this node (0 when all are in the page cache)
-    rank_bytes [B]               bytes copied to one device
-    files [1]                    files of the checkpoint
-    passes [1]                   passes over the bytes in host memory on their way
-    *_bandwidth [B/s]            rates of storage, of copies from the page cache, of the link and of device memory
-    overlap [1]                  0: copying waits for reading; 1: both at the same time
-    active_bytes [B]             weights that the forward pass of one token reads on one rank
-    captures [1]                 graphs that are captured
-    profile_flop [FLOP]          work of the profile run on one rank
-    device_flops [FLOP/s]        dense rate of one accelerator
-    pool_bytes [B]               the KV pool of one rank
 """
 
 from __future__ import annotations
@@ -143,6 +125,39 @@ TERMS: dict[str, Term] = {}
 
 PHASES: dict[str, PhaseRow] = {}
 """All phases by name, in the order in which engines pass through them."""
+
+INPUT_MEANINGS: Mapping[str, str] = {
+    "slowdown": "single-thread time relative to the profile's host",
+    "workers": "worker processes on one node: tp × pp × dp / nodes",
+    "collectives": "1 when ranks talk to each other",
+    "layers": "decoder layers that one rank builds",
+    "trace_layers": "layers weighted by what tracing one of their kind costs",
+    "compile_layers": "layers weighted by what compiling one of their kind costs",
+    "capture_layers": "layers weighted by what capturing one of their kind costs",
+    "profiling_layers": "layers weighted by what profiling one of their kind costs",
+    "tokenizer_bytes": "B, size of tokenizer.json (57 B a vocabulary entry where the file is not at hand)",
+    "storage_bytes": "B read from storage on one node; 0 when the page cache holds them",
+    "rank_bytes": "B of weights copied to one device",
+    "files": "files of the checkpoint",
+    "passes": "passes over the bytes in host memory",
+    "overlap": "share of reading and copying that happens at the same time",
+    "storage_bandwidth": "B/s of the tier, divided by the starts that share it",
+    "page_cache_bandwidth": "B/s from the page cache to one device, its share where several ranks copy",
+    "host_to_device_bandwidth": "B/s of the link to one device",
+    "memory_bandwidth": "B/s of device memory",
+    "device_flops": "FLOP/s, dense 16-bit",
+    "active_bytes": "B of weights that one token reads on one rank",
+    "captures": "graphs, by version and flags",
+    "estimate_captures": "graphs that are captured once more to measure their memory",
+    "profile_flop": "FLOP of the profile run: 2 × active parameters × max_num_batched_tokens / (tp × pp)",
+    "prompt_flop": "FLOP of the first request's prefill (512 tokens)",
+    "pool_bytes": "B of KV cache on one rank",
+    "provision_seconds": "s, given or assumed",
+    "image_bytes": "B, given or assumed",
+    "image_pull_bandwidth": "B/s, given or assumed",
+    "container_start_seconds": "s, given or assumed",
+}
+"""Input of a term -> unit and meaning; a phase that brings an input of its own adds a row."""
 
 ON_CHANGE: list[Callable[[], None]] = []
 """Called when a phase or a term has been declared: caches that depend on them forget what they hold."""

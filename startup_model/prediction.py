@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from startup_model.errors import UnknownNameError, out_of_range
 from startup_model.evaluate import begins_of, check_probability, spread_factor, student_quantile
-from startup_model.phases import ROLLUPS, roll_up
-from startup_model.recipe import INPUT_MEANINGS, Call, Start
+from startup_model.phases import INPUT_MEANINGS, ROLLUPS, roll_up
+from startup_model.recipe import Call, Start
 from startup_model.sizes.memory import MemoryBudget
 from startup_model.units import format_bytes, format_seconds
 

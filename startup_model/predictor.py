@@ -46,6 +46,7 @@ def predict(
     level: float = 0.9,
     safety_factor: float = SAFETY_FACTOR,
     include: Iterable[str] = (),
+    model_effects: bool = True,
     **engine_options: Any,
 ) -> StartupPrediction:
     """Start-up time of an inference server, phase by phase, with an interval and the memory budget.
@@ -56,7 +57,8 @@ def predict(
     None: vLLM as the profile's version. profile: a Profile, a file, or the name of a reference profile; None: the
     nearest reference, and ``calibrated`` is False. level: probability of the interval. safety_factor: ``slo_bound_s`` =
     factor x prediction. include: segments outside the time to ready that the total should hold (provision, image_pull,
-    container_start, first_request). Further keywords are fields of EngineConfig: ``predict(model, node,
+    container_start, first_request). model_effects: whether a model that was itself measured on the profile's host takes what was peculiar to
+    it there (a note says so); quoted accuracies leave it out. Further keywords are fields of EngineConfig: ``predict(model, node,
     page_cache="cold")``.
 
     total_s = sum of the phases of the engine's pipeline, the longest of those that overlap. Raises ConfigError,
@@ -66,6 +68,8 @@ def predict(
     start = as_start(model_cfg, hw_cfg, engine_cfg, profile, engine_options)
     level = check_level(level)
     safety = check_safety_factor(safety_factor)
+    if not model_effects:
+        start = start._replace(profile=_cached(start).prepared.profile.without_model_effects())
     found = _cached(start)
     prepared, context = found.prepared, found.context
     total = spread = 0.0

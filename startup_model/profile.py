@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -203,6 +203,11 @@ class Profile(_Tolerant):
         if name not in table:
             raise UnknownNameError("profile", name, table)
         return table[name]
+
+    def without_model_effects(self, structures: Collection[str] | None = None) -> Self:
+        """The profile without what is peculiar to some models (``ModelConfig.structure``), or to all: as if it had never met them."""
+        kept = {} if structures is None else {k: v for k, v in self.model_effects.items() if k not in structures}
+        return self if len(kept) == len(self.model_effects) else self.replace(model_effects=kept)
 
     # --- reading coefficients ---
 

@@ -18,7 +18,7 @@ from startup_model.engines.engine import Order, Resolved
 from startup_model.formula import Values, minimum
 from startup_model.hardware import NODE_NUMBERS, STORAGE_DEFAULTS, UNKNOWN_CPU, HardwareConfig
 from startup_model.models.config import ModelConfig
-from startup_model.phases import ON_CHANGE, PHASES, SEGMENTS, Term
+from startup_model.phases import INPUT_MEANINGS, ON_CHANGE, PHASES, SEGMENTS, Term
 from startup_model.profile import Host, Profile, Selection, VersionEffect, judge_profile, same_name, select_reference
 from startup_model.sizes.memory import MemoryBudget, memory_budget
 from startup_model.sizes.weights import WeightSizes, weight_sizes
@@ -49,39 +49,6 @@ ENOUGH_GROUPS = 9
 
 MIN_REPORTED_DEVIATION = 0.05
 """Relative deviation of a phase, from coefficients that no run has touched, that the words of the interval name."""
-
-INPUT_MEANINGS: Mapping[str, str] = {
-    "slowdown": "single-thread time relative to the profile's host",
-    "workers": "worker processes on one node: tp × pp × dp / nodes",
-    "collectives": "1 when ranks talk to each other",
-    "layers": "decoder layers on one rank",
-    "trace_layers": "layers weighted by what tracing one of their kind costs",
-    "compile_layers": "layers weighted by what compiling one of their kind costs",
-    "capture_layers": "layers weighted by what capturing one of their kind costs",
-    "profiling_layers": "layers weighted by what profiling one of their kind costs",
-    "tokenizer_bytes": "B, size of tokenizer.json (57 B a vocabulary entry where the file is not at hand)",
-    "storage_bytes": "B read from storage on one node; 0 when the page cache holds them",
-    "rank_bytes": "B of weights copied to one device",
-    "files": "files of the checkpoint",
-    "passes": "passes over the bytes in host memory",
-    "overlap": "share of reading and copying that happens at the same time",
-    "storage_bandwidth": "B/s of the tier, divided by the starts that share it",
-    "page_cache_bandwidth": "B/s from the page cache to one device, its share where several ranks copy",
-    "host_to_device_bandwidth": "B/s of the link to one device",
-    "memory_bandwidth": "B/s of device memory",
-    "device_flops": "FLOP/s, dense 16-bit",
-    "active_bytes": "B of weights that one token reads on one rank",
-    "captures": "graphs, by version and flags",
-    "estimate_captures": "graphs that are captured once more to measure their memory",
-    "profile_flop": "FLOP of the profile run: 2 × active parameters × max_num_batched_tokens / (tp × pp)",
-    "prompt_flop": "FLOP of the first request's prefill (512 tokens)",
-    "pool_bytes": "B of KV cache on one rank",
-    "provision_seconds": "s, given or assumed",
-    "image_bytes": "B, given or assumed",
-    "image_pull_bandwidth": "B/s, given or assumed",
-    "container_start_seconds": "s, given or assumed",
-}
-"""Input of a term -> unit and meaning, for ``explain()``."""
 
 
 class Start(NamedTuple):
@@ -114,7 +81,7 @@ class Recipe(NamedTuple):
     memory: MemoryBudget
     node: Node
     inputs: Mapping[str, float]
-    """Every input that a term can ask for, by name; units as in the glossary of ``startup_model.phases``."""
+    """Every input that a term can ask for, by name; units as in ``INPUT_MEANINGS``."""
     variants: tuple[str, ...]
     """Sets of coefficients that fit the start, the most particular first; a term takes the first that its profile has."""
     phases: tuple[str, ...]

@@ -126,6 +126,12 @@ def _host_warnings(prepared: Prepared) -> Iterator[str]:
     host, old = profile.host, profile.written_as_schema
     if old is not None:
         yield f"profile {profile.name} was written as schema {old}: {CHANGES_SINCE[old]}"
+    effects = profile.model_effects.get(prepared.start.model.structure, {})
+    if shown := [f"{phase} × {factor:.2f}" for phase, factor in effects.items() if abs(factor - 1.0) >= 0.01]:
+        yield (
+            f"this very model was measured on the host of {profile.name}: what was peculiar to it there is taken along "
+            f"({', '.join(shown)}); model_effects=False leaves it out"
+        )
     if absent := profile.absent:
         yield (
             f"profile {profile.name} is older than {', '.join(absent)}, which count as nothing here: what they take is part of other phases; "

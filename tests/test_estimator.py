@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.fit.calibrate import calibrate, diff_profiles, fit_profile, total_error, without_model_effects
+from calibration.fit.calibrate import calibrate, diff_profiles, fit_profile, total_error
 from calibration.fit.reference import DONOR, usable
 from calibration.fit.validate import HeldOutReport, cross_validate, judge
 from calibration.runs.published import HOSTS, published_runs
@@ -245,7 +245,7 @@ def test_a_profile_can_forget_a_model() -> None:
     model = ModelConfig.from_catalogue("tiiuae/falcon-7b")
     known, forgotten = (
         predict(model, "h100-nvl", profile=profile, page_cache="hot").total_s
-        for profile in (REFERENCE, without_model_effects(REFERENCE, {model.structure}))
+        for profile in (REFERENCE, REFERENCE.without_model_effects({model.structure}))
     )
     assert known == pytest.approx(25.05, rel=0.03)
     assert forgotten < 0.97 * known
@@ -372,7 +372,7 @@ def test_the_capture_sweep_by_size(capsys: pytest.CaptureFixture[str]) -> None:
     errors = {}
     for run in sweep:
         rest = [other for other in sweep if other is not run]
-        profile = calibrate(rest, without_model_effects(REFERENCE, {run.model.structure}), held_out=False).profile
+        profile = calibrate(rest, REFERENCE.without_model_effects({run.model.structure}), held_out=False).profile
         seconds = predict(run.model, run.hardware, run.engine, profile=profile).phases["graph_capture"].seconds
         errors[len(run.engine.capture_sizes or ())] = seconds / run.phases["graph_capture"] - 1.0
     with capsys.disabled():

@@ -263,7 +263,7 @@ def test_inputs_outside_the_profiles_runs_are_named() -> None:
     assert any(warning.startswith("workers on one node: 8") for warning in found.warnings)
     inside = predict(
         LLAMA_7B, HardwareConfig.preset("h100-nvl", cpu={"model": "AMD EPYC 9354"}), page_cache="hot", compile_cache="warm",
-        max_num_seqs=256,
+        max_num_seqs=256, model_effects=False,
     )  # fmt: skip
     assert inside.warnings == ()
 
@@ -447,3 +447,14 @@ def test_segments_scatter_by_themselves() -> None:
     assert sure.phase_quantile("provision", 0.99) == 60.0
     # What is given does not scatter: 76 s are added to both ends, in relation less than before.
     assert sure.quantile(0.95) - sure.total_s < 1.6 * (alone.quantile(0.95) - alone.total_s)
+
+
+def test_what_a_profile_remembers_of_a_model_is_told_and_can_be_left_out() -> None:
+    """Falcon-7B was among the runs of the reference, at these sizes: a model of other sizes was not."""
+    known = predict("tiiuae/falcon-7b", "h100-nvl")
+    assert any("this very model was measured on the host of h100-nvl" in warning for warning in known.warnings)
+    formula = predict("tiiuae/falcon-7b", "h100-nvl", model_effects=False)
+    assert formula.total_s != known.total_s
+    assert all(call.scale == 1.0 for entry in formula.phases.values() for call in entry.calls)
+    assert not any("this very model" in warning for warning in formula.warnings)
+    assert not any("this very model" in warning for warning in predict("Qwen3-8B", "h100-nvl").warnings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -406,7 +406,7 @@ def _held_out(figures: Figures, *, use_prior: bool) -> dict[str, float]:
     errors: dict[str, float] = {}
     for fold in folds:
         kept = [run for run in runs if run.model.name not in fold]
-        prior = without_model_effects(figures.prior, {run.model.structure for run in runs if run.model.name in fold})
+        prior = figures.prior.without_model_effects({run.model.structure for run in runs if run.model.name in fold})
         try:
             part = Figures(kept, prior, figures.host, figures.parts)
             profile = _profile(part, _fit(part, use_prior=use_prior), "fold")
@@ -417,13 +417,6 @@ def _held_out(figures: Figures, *, use_prior: bool) -> dict[str, float]:
             if found := [error for error in tried if error is not None]:
                 errors[model] = rounded(max(found, key=abs))
     return errors
-
-
-def without_model_effects(profile: Profile, structures: Collection[str] | None = None) -> Profile:
-    """A profile without what it remembers of some models (of all: None), as if it had never met them."""
-    kept = () if structures is None else profile.model_effects.keys() - structures
-    effects = {key: value for key, value in profile.model_effects.items() if key in kept}
-    return profile if len(effects) == len(profile.model_effects) else profile.replace(model_effects=effects)
 
 
 def total_error(run: RunRecord, profile: Profile) -> float | None:

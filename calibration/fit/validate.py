@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.fit.calibrate import calibrate, nearest_prior, without_model_effects
+from calibration.fit.calibrate import calibrate, nearest_prior
 from calibration.runs.record import RunRecord
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, UnknownNameError
@@ -155,9 +155,9 @@ def cross_validate(
         start: Profile | Literal["none"] = "none"
         if prior != "none":
             known = prior if isinstance(prior, Profile) else nearest_prior(near)
-            start = without_model_effects(known, {run.model.structure for run in tried})
+            start = known.without_model_effects({run.model.structure for run in tried})
         profile = calibrate(near, start, allow_mixed_hosts=by == "host").profile
-        profile = without_model_effects(profile, {run.model.structure for run in tried} if by == "model" else ())
+        profile = profile.without_model_effects({run.model.structure for run in tried} if by == "model" else ())
         for i, run in zip(test, tried, strict=True):
             rows.append((int(i), _row(run, groups[i], profile, level)))
         for name, predicted in _simple_predictors(kept, tried).items():
