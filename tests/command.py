@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import tempfile
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -18,8 +19,11 @@ class Done(NamedTuple):
 
 def run(*arguments: object, stdin: bytes = b"") -> Done:
     """Exit status, output and error output of ``startup-model`` with these arguments."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115  a descriptor, as standard input has; closed with the text stream around it
+    file.write(stdin)
+    file.seek(0)
     streams = {
-        "stdin": io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"),
+        "stdin": io.TextIOWrapper(file, encoding="utf-8"),
         "stdout": io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True),
         "stderr": io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True),
     }
@@ -29,5 +33,6 @@ def run(*arguments: object, stdin: bytes = b"") -> Done:
             main([str(argument) for argument in arguments])
         except SystemExit as stopped:
             status = stopped.code
+    streams["stdin"].close()
     out, err = (streams[name].buffer.getvalue().decode() for name in ("stdout", "stderr"))  # type: ignore[attr-defined]
     return Done(status, out, err)

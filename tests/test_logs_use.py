@@ -13,7 +13,9 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
+import command
 import pytest
 from log_samples import CPU_STARTS, SAMPLES, CpuStart, cpu_log
 
@@ -29,8 +31,8 @@ MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 WARM = SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"]
 
 
-def run(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], input=text, capture_output=True, text=True, timeout=120, check=False)
+def run(*arguments: object, text: str = "") -> command.Done:
+    return command.run(*arguments, stdin=text.encode())
 
 
 def served(text: str) -> str:
@@ -429,8 +431,8 @@ def test_a_download_is_no_slow_load() -> None:
 def test_an_engine_that_is_up_is_not_ready() -> None:
     cut = served(WARM.text[: WARM.text.index("INFO:     Application startup complete.")])
     done = run("watch", "-", "--hardware", "h100-sxm", text=cut)
-    assert done.returncode == 1
-    assert "the engine is up; the log ended before the server said ready" in done.stderr
+    assert done.status == 1
+    assert "the engine is up; the log ended before the server said ready" in done.err
 
 
 def test_a_profile_knows_its_node(tmp_path: Path) -> None:
@@ -440,14 +442,14 @@ def test_a_profile_knows_its_node(tmp_path: Path) -> None:
     assert (
         run(
             "parse", log, "--runs", str(runs), "--hardware", "h100-sxm", "--page-cache", "hot", "--process-start", "3"
-        ).returncode
+        ).status
         == 0
     )
     profile = tmp_path / "host.json"
-    assert run("calibrate", str(runs), "--out", str(profile)).returncode == 0
+    assert run("calibrate", str(runs), "--out", str(profile)).status == 0
     for name in (str(profile), "h100-nvl-epyc-9354"):
         done = run("watch", "--profile", name, "--", sys.executable, server(tmp_path, served(WARM.text), 0))
-        assert "ready in about" in done.stderr, name
+        assert "ready in about" in done.err, name
 
 
 # --- commands -----------------------------------------------------------------------------------------------------------
@@ -461,46 +463,57 @@ def log_file(folder: Path, text: str, name: str = "server.log") -> str:
 
 def test_parse_prints_phases_timeline_and_remedies(tmp_path: Path) -> None:
     done = run("parse", log_file(tmp_path, WARM.text))
-    assert done.returncode == 0, done.stderr
-    assert "server.log: vllm 0.9.2 (V1), org/model-1b, float16" in done.stdout
-    assert re.search(r"graph_capture\s*│\s*20\.00", done.stdout)
-    assert "ready after 49.0 s from the first line" in done.stdout
-    assert "capture_bound: graph capture: 41% of the start" in done.stdout
-    assert "--enforce-eager (price:" in done.stdout
+    assert done.status == 0, done.err
+    assert "server.log: vllm 0.9.2 (V1), org/model-1b, float16" in done.out
+    assert re.search(r"graph_capture\s*│\s*20\.00", done.out)
+    assert "ready after 49.0 s from the first line" in done.out
+    assert "capture_bound: graph capture: 41% of the start" in done.out
+    assert "--enforce-eager (price:" in done.out
 
 
 def test_parse_json_csv_and_runs(tmp_path: Path) -> None:
     path = log_file(tmp_path, served(WARM.text))
-    (data,) = json.loads(run("parse", path, "--json").stdout)
+    (data,) = json.loads(run("parse", path, "--json").out)
     assert data["facts"]["dynamo_s"] == 4.41
     assert data["diagnosis"][0]["kind"] == "capture_bound"
     assert data["source"] == "server.log"
-    (row,) = csv.DictReader(io.StringIO(run("parse", path, "--csv").stdout))
+    (row,) = csv.DictReader(io.StringIO(run("parse", path, "--csv").out))
     assert (row["engine_version"], row["phase.graph_trace"], row["fact.num_gpu_blocks"]) == ("0.9.2", "4.41", "34116.0")
     runs = tmp_path / "runs.jsonl"
     done = run(
         "parse", path, "--runs", str(runs), "--hardware", "h100-sxm", "--page-cache", "hot", "--process-start", "3"
     )
-    assert "1 of 1 start(s) appended" in done.stderr
+    assert "1 of 1 start(s) appended" in done.err
     (record,) = read_runs(runs)
     assert record.ready_s == 52
     assert str(tmp_path) not in runs.read_text()
 
 
+def test_parse_draws_a_start(tmp_path: Path) -> None:
+    picture = tmp_path / "start.svg"
+    done = run("parse", log_file(tmp_path, WARM.text), "--plot", picture)
+    assert done.status == 0, done.err
+    assert "graph_capture" in done.out
+    assert picture.read_text().startswith("<?xml")
+    assert run("parse", "x.log", "y.log", "--plot", picture).err.startswith(
+        "startup-model: logs = 2: contradicts --plot"
+    )
+
+
 def test_parse_many_logs(tmp_path: Path) -> None:
     paths = [log_file(tmp_path, sample.text, f"{index}.log") for index, sample in enumerate(SAMPLES.values())]
     done = run("parse", *paths)
-    assert done.returncode == 0
-    assert f"{len(SAMPLES)} starts" in done.stdout
+    assert done.status == 0
+    assert f"{len(SAMPLES)} starts" in done.out
     bad = run("parse", *paths, log_file(tmp_path, "hello\n", "other.log"))
-    assert bad.returncode == 2
-    assert bad.stderr.count("\n") == 1
-    assert f"{len(SAMPLES)} starts" in bad.stdout
+    assert bad.status == 2
+    assert bad.err.count("\n") == 1
+    assert f"{len(SAMPLES)} starts" in bad.out
 
 
 def test_parse_reads_standard_input() -> None:
     done = run("parse", "-", "--json", text=WARM.text)
-    assert json.loads(done.stdout)[0]["status"] == "ok"
+    assert json.loads(done.out)[0]["status"] == "ok"
 
 
 def test_parse_against_other_starts(tmp_path: Path) -> None:
@@ -515,7 +528,7 @@ def test_parse_against_other_starts(tmp_path: Path) -> None:
     done = run("parse", base, "--against", eager)
     assert (
         "eager: graph_trace + graph_compile + graph_capture = 1.00 s by wall time (± 1 s); the log gives 27.90 s for it"
-        in done.stdout
+        in done.out
     )
 
 
@@ -539,9 +552,9 @@ def test_parse_against_other_starts(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], message: str) -> None:
     done = run(*arguments, text="")
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert done.status == 2
+    assert message in done.err
+    assert done.err.count("\n") == 1
 
 
 SERVER = """\
@@ -564,32 +577,32 @@ def test_watch_passes_output_and_exit_status_through(tmp_path: Path) -> None:
         "utf-8", "surrogateescape"
     ).decode("latin-1")
     done = run("watch", "--hardware", "h100-sxm", "--", sys.executable, server(tmp_path, text, 7))
-    assert done.returncode == 7
-    assert done.stdout == text
-    assert "to standard error" in done.stderr
-    assert "after the command was started" in done.stderr
-    assert "ready in about" in done.stderr
+    assert done.status == 7
+    assert done.out == text
+    assert "to standard error" in done.err
+    assert "after the command was started" in done.err
+    assert "ready in about" in done.err
 
 
 def test_watch_json_is_for_autoscalers(tmp_path: Path) -> None:
     text = served(WARM.text)
     done = run("watch", "--json", "--hardware", "h100-sxm", "--", sys.executable, server(tmp_path, text, 0))
-    events = [json.loads(line) for line in done.stdout.splitlines()]
+    events = [json.loads(line) for line in done.out.splitlines()]
     assert events[-1]["event"] == "ready"
     assert events[-1]["residual_delay_s"] == 0
     estimates = [event["residual_delay_s"] for event in events if event["status"] == "starting" and event["phase"]]
     assert estimates
     assert all(isinstance(estimate, float) and estimate >= 0 for estimate in estimates)
-    assert WARM.text.splitlines()[0] in done.stderr
+    assert WARM.text.splitlines()[0] in done.err
 
 
 def test_watch_reads_a_pipe_and_says_why_a_start_failed() -> None:
     done = run("watch", "-", "--hardware", "h100-sxm", text=served(SAMPLES["vllm 0.14, pool too small"].text))
-    assert done.returncode == 1
-    assert "kv_cache_too_small" in done.stderr
-    assert "raise --gpu-memory-utilization" in done.stderr
-    assert run("watch", "-", text=WARM.text).returncode == 0
-    assert run("watch", "-", text="hello\n").returncode == 2
+    assert done.status == 1
+    assert "kv_cache_too_small" in done.err
+    assert "raise --gpu-memory-utilization" in done.err
+    assert run("watch", "-", text=WARM.text).status == 0
+    assert run("watch", "-", text="hello\n").status == 2
 
 
 def test_watch_ends_when_ready_if_asked_to() -> None:
@@ -619,7 +632,7 @@ def test_an_interrupt_ends_reading_a_pipe() -> None:
     assert process.stderr is not None
     process.stdin.write(served(WARM.text)[:2000])
     process.stdin.flush()
-    time.sleep(2.0)
+    time.sleep(1.5)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
     assert "Fatal" not in process.stderr.read()
@@ -630,18 +643,18 @@ def test_an_interrupt_ends_reading_a_pipe() -> None:
 def test_a_server_that_dies_silently(tmp_path: Path) -> None:
     text = served(WARM.text[: WARM.text.index("INFO 07-01 20:00:22")])
     done = run("watch", "--hardware", "h100-sxm", "--", sys.executable, server(tmp_path, text, 1))
-    assert done.returncode == 1
-    assert "the command ended with status 1 before its server was ready" in done.stderr
-    assert "out of memory, exit status 137" in done.stderr
+    assert done.status == 1
+    assert "the command ended with status 1 before its server was ready" in done.err
+    assert "out of memory, exit status 137" in done.err
     done = run("watch", "--json", "--", sys.executable, server(tmp_path, text, 1))
-    assert json.loads(done.stdout.splitlines()[-1]) == {"event": "ended", "exit_status": 1}
+    assert json.loads(done.out.splitlines()[-1]) == {"event": "ended", "exit_status": 1}
 
 
 def test_a_failure_is_said_once_and_for_its_cause(tmp_path: Path) -> None:
     text = served(SAMPLES["vllm 0.19, out of memory in capture"].text)
     for arguments in ([], ["--json"]):
         done = run("watch", *arguments, "--hardware", "l4", "--", sys.executable, server(tmp_path, text, 1))
-        told = done.stdout if arguments else done.stderr
+        told = done.out if arguments else done.err
         assert "crashed" not in told
         assert "oom" in told
 
@@ -666,28 +679,27 @@ def test_the_overview_loses_nothing_on_a_narrow_terminal(tmp_path: Path) -> None
         log_file(tmp_path, sample.text, f"a-long-name-of-a-log-{index}.log")
         for index, sample in enumerate(SAMPLES.values())
     ]
-    done = subprocess.run(
-        [COMMAND, "parse", *paths], capture_output=True, text=True, check=True, env=os.environ | {"COLUMNS": "80"}
-    )
-    assert all(len(line) <= 80 for line in done.stdout.splitlines())
-    assert {line[-1:] for line in done.stdout.splitlines()[1:]} <= set("┓┩┃│┘")
+    with patch.dict(os.environ, {"COLUMNS": "80"}):
+        done = run("parse", *paths)
+    assert all(len(line) <= 80 for line in done.out.splitlines())
+    assert {line[-1:] for line in done.out.splitlines()[1:]} <= set("┓┩┃│┘")
 
 
 def test_a_log_is_appended_once(tmp_path: Path) -> None:
     log, runs = log_file(tmp_path, served(WARM.text)), str(tmp_path / "runs.jsonl")
     for expected in ("1 of 1", "0 of 1"):
-        assert f"{expected} start(s) appended" in run("parse", log, "--runs", runs, "--hardware", "h100-sxm").stderr
+        assert f"{expected} start(s) appended" in run("parse", log, "--runs", runs, "--hardware", "h100-sxm").err
     wrong = run(
         "parse", log_file(tmp_path, cpu_log(CPU_STARTS[0])), "--runs", runs, "--hardware", "h100-sxm", "--model", MODEL
     )
-    assert wrong.returncode == 0  # this log does not say what it ran on
+    assert wrong.status == 0  # this log does not say what it ran on
     rocm = (
         "INFO 07-01 20:00:00 [__init__.py:244] Automatically detected platform rocm.\n"
         + served(WARM.text).split("\n", 1)[1]
     )
     wrong = run("parse", log_file(tmp_path, rocm), "--runs", runs, "--hardware", "h100-sxm")
-    assert wrong.returncode == 2
-    assert "the log of a start on rocm (the node is cuda)" in wrong.stderr
+    assert wrong.status == 2
+    assert "the log of a start on rocm (the node is cuda)" in wrong.err
 
 
 def test_watch_forwards_signals(tmp_path: Path) -> None:

@@ -16,96 +16,73 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Annotated, Any, Self
+from weakref import WeakSet
 
 import typer
 
-from startup_model.errors import ConfigError, InputFileError, StartupModelError
+from startup_model.cli.terminal import console_of, printable
+from startup_model.errors import ConfigError, InputFileError, StartupModelError, conflict, missing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from calibration.logs.parsed import ParsedStartup
+    from calibration.logs.parsed import LoggedStart
     from calibration.logs.watch import Outlook, StartupWatch
     from startup_model.engines.config import EngineConfig
     from startup_model.hardware import HardwareConfig
 
-__all__ = ["watch_command"]
-
 _TICK_S = 0.25
 _LINE_EVERY_S = 10.0
-_JSON_EVERY_S = 1.0
 _CHUNK = 2**16
 _GRACE_S = 10.0
-_SETTLED_S = 1.0
+_SETTLED_S = 1.0  # after the first line of a failure, which is seldom the one that says why
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-_DEVICE_QUERY = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 
-CommandArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="The server's command, after --; or - to read its log from standard input.", metavar="[-- COMMAND...] | -"
-    ),
-]
+
+def _option(name: str, text: str) -> Any:
+    return typer.Option(name, help=text)
 
 
 def watch_command(
-    command: CommandArgument = None,
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", help="Profile file or name of a reference; default: the nearest reference."),
-    ] = None,
-    hardware: Annotated[
-        str | None,
-        typer.Option("--hardware", help="Preset or JSON file; default: the profile's, or what nvidia-smi shows."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", help="Folder, config.json or catalogue name; default: as the command or the log says."),
-    ] = None,
-    page_cache: Annotated[str, typer.Option("--page-cache", help="hot, cold or unknown.")] = "unknown",
-    compile_cache: Annotated[
-        str | None, typer.Option("--compile-cache", help="warm, cold or unknown; default: as the log tells.")
-    ] = None,
-    level: Annotated[float, typer.Option("--level", help="Probability of the interval.")] = 0.9,
-    exit_when_ready: Annotated[
-        bool,
-        typer.Option(
-            "--exit-when-ready",
-            help="With -: stop as soon as the server is ready. What writes into the pipe may end with it.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line on standard output, for autoscalers.")
-    ] = False,
-) -> None:
+    command: Annotated[list[str] | None, typer.Argument(help="The server's command, after --; or - to read its log from standard input.", metavar="[-- COMMAND...] | -")] = None,
+    profile: Annotated[str | None, _option("--profile", "Profile file or name of a reference; default: the nearest reference.")] = None,
+    hardware: Annotated[str | None, _option("--hardware", "Preset or JSON file; default: the profile's, or what nvidia-smi shows.")] = None,
+    model: Annotated[str | None, _option("--model", "Folder, config.json or catalogue name; default: as the command or the log says.")] = None,
+    page_cache: Annotated[str, _option("--page-cache", "hot, cold or unknown.")] = "unknown",
+    compile_cache: Annotated[str | None, _option("--compile-cache", "warm, cold or unknown; default: as the log tells.")] = None,
+    level: Annotated[float, _option("--level", "Probability of the interval.")] = 0.9,
+    exit_when_ready: Annotated[bool, _option("--exit-when-ready", "With -: stop as soon as the server is ready. What writes into the pipe may end with it.")] = False,
+    as_json: Annotated[bool, _option("--json", "One JSON object a line on standard output, for autoscalers.")] = False,
+) -> None:  # fmt: skip
     """Seconds until a starting server is ready, from its log as it grows."""
     from calibration.logs.watch import StartupWatch
 
     words = list(command or [])
     if not words:
-        raise ConfigError(
-            "COMMAND", "", "missing", "give the server's command after --, or - to read its log from standard input"
-        )
+        remedy = "give the server's command after --, or - to read its log from standard input"
+        raise missing("COMMAND", "nothing is watched", remedy)
     reads_pipe = words == ["-"]
     if exit_when_ready and not reads_pipe:
-        raise ConfigError("--exit-when-ready", True, "it would end the server that was started", "use it with - only")
+        raise conflict("--exit-when-ready", True, "a server that watch has started and would end", "use it with - only")
+    engine = None if reads_pipe else _engine(words)
     watch = StartupWatch(
         hardware=_node(hardware, profile),
-        model=model if model is not None or reads_pipe else _served(words),
-        engine=None if reads_pipe else _engine(words),
+        model=model if model is not None else _served(engine),
+        engine=engine,
         profile=profile,
         page_cache=page_cache,
         compile_cache=compile_cache,
         level=level,
         began=None if reads_pipe else time.monotonic(),
     )
-    shown = _JsonLines() if as_json else _Bar() if sys.stderr.isatty() else _Lines()
-    if reads_pipe:
-        raise typer.Exit(_follow(watch, shown, exit_when_ready=exit_when_ready))
-    raise typer.Exit(_run(words, watch, shown, as_json=as_json))
+    view = _JsonLines() if as_json else _Bar() if sys.stderr.isatty() else _Lines()
+    session = _Session(watch, view)
+    status = session.follow(exit_when_ready=exit_when_ready) if reads_pipe else session.run(words, as_json=as_json)
+    raise typer.Exit(status)
 
 
 # --- what is started ----------------------------------------------------------------------------------------------------
@@ -121,11 +98,10 @@ def _engine(words: list[str]) -> EngineConfig | None:
         return None
 
 
-def _served(words: list[str]) -> str | None:
+def _served(engine: EngineConfig | None) -> str | None:
     """The model that a command serves, when it is known here; a server may serve others."""
     from startup_model.predictor import as_model
 
-    engine = _engine(words)
     if engine is None or engine.model is None:
         return None
     try:
@@ -137,47 +113,32 @@ def _served(words: list[str]) -> str | None:
 
 def _node(hardware: str | None, profile: str | None) -> HardwareConfig | None:
     """The node: as given, else the one of the profile, else what the driver shows; None when nobody knows."""
+    from calibration.host import accelerators
     from startup_model.hardware import HardwareConfig, preset_names
     from startup_model.predictor import as_hardware, as_profile
 
     if hardware is not None:
         return as_hardware(hardware)
-    nodes = [HardwareConfig.preset(name) for name in preset_names()]
     found = as_profile(profile)
     if found is not None:
-        for node in nodes:
+        for node in map(HardwareConfig.preset, preset_names()):
             if node.gpu == found.host.gpu or (found.host.platform == node.platform == "cpu"):
                 return node
-    for name in _devices():
-        try:
-            return HardwareConfig.preset(name)
-        except StartupModelError:
-            continue
+    for device in accelerators()[:1]:
+        plain = device.name.removeprefix("NVIDIA ").removeprefix("Tesla ").removeprefix("GeForce ")
+        for name in filter(None, (plain, "-".join(plain.split()[:2]), plain.split("-")[0], plain.partition(" ")[0])):
+            try:
+                return HardwareConfig.preset(name)
+            except StartupModelError:
+                continue
     return None
-
-
-def _devices() -> list[str]:
-    """Names of the accelerators, as presets may know them."""
-    try:
-        answer = subprocess.run(  # noqa: S603  a fixed command
-            _DEVICE_QUERY, capture_output=True, text=True, errors="replace", timeout=10, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    first = answer.stdout.splitlines()[0].split(",")[0].strip() if answer.returncode == 0 and answer.stdout else ""
-    plain = first.removeprefix("NVIDIA ").removeprefix("Tesla ").removeprefix("GeForce ")
-    return [
-        name
-        for name in (plain, "-".join(plain.split()[:2]), plain.split("-")[0], plain.split()[0] if plain else "")
-        if name
-    ]
 
 
 # --- showing ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class _Shown:
+class _Said:
     """What was said last, so that nothing is said twice."""
 
     phase: str | None = None
@@ -196,7 +157,7 @@ class _View:
     every_s = _LINE_EVERY_S
 
     def __init__(self) -> None:
-        self._said = _Shown()
+        self._said = _Said()
 
     def __enter__(self) -> Self:
         return self
@@ -206,26 +167,38 @@ class _View:
 
     def update(self, watch: StartupWatch, outlook: Outlook, now: float) -> None:
         """Say what has changed at ``now``; infinity: nothing more comes."""
-        if outlook.start != self._said.start:
-            self._said = _Shown(start=outlook.start, problem=self._said.problem)
-            self.tell("restart", watch, outlook)
+        for kind in self._news(watch, outlook, now):
+            self.tell(kind, watch, outlook)
+
+    def _news(self, watch: StartupWatch, outlook: Outlook, now: float) -> Iterator[str]:
         said = self._said
+        if outlook.start != said.start:
+            said = self._said = _Said(start=outlook.start, problem=said.problem)
+            yield "restart"
         if watch.problem and watch.problem != said.problem and outlook.phase is None and outlook.elapsed_s > 1:
             said.problem = watch.problem
-            self.tell("problem", watch, outlook)
+            yield "problem"
         if len(outlook.finished) > said.finished:
-            self.tell("done", watch, outlook)
+            yield "done"
             said.finished = len(outlook.finished)
         if outlook.overrun and said.overrun != outlook.phase:
             said.overrun = outlook.phase
-            self.tell("overrun", watch, outlook)
+            yield "overrun"
         if outlook.status != said.status and self._is_settled(outlook, now):
             said.status = outlook.status
-            self.tell(outlook.status if outlook.status in ("ready", "up") else "failed", watch, outlook)
+            yield outlook.status if outlook.status in ("ready", "up") else "failed"
         is_new = outlook.phase != said.phase
         if outlook.status == "starting" and outlook.phase is not None and (is_new or now - said.last >= self.every_s):
             said.phase, said.last = outlook.phase, now
-            self.tell("phase" if is_new else "progress", watch, outlook)
+            yield "phase" if is_new else "progress"
+
+    def _is_settled(self, outlook: Outlook, now: float) -> bool:
+        """Whether a failure is told by now."""
+        if outlook.status in ("ready", "up"):
+            return True
+        if self._said.failing_since is None:
+            self._said.failing_since = now
+        return now - self._said.failing_since >= _SETTLED_S or now == math.inf
 
     def tell(self, kind: str, watch: StartupWatch, outlook: Outlook) -> None:
         """Say one thing: restart, problem, done, overrun, ready, up, failed, phase or progress."""
@@ -238,14 +211,6 @@ class _View:
     def output(self, data: bytes, target: IO[bytes] | None) -> None:
         """Pass on what the server printed."""
         _pass_on(data, target)
-
-    def _is_settled(self, outlook: Outlook, now: float) -> bool:
-        """Whether a failure is told by now: the first line of one is seldom the one that says why."""
-        if outlook.status in ("ready", "up"):
-            return True
-        if self._said.failing_since is None:
-            self._said.failing_since = now
-        return now - self._said.failing_since >= _SETTLED_S or now == math.inf
 
 
 class _Lines(_View):
@@ -264,14 +229,10 @@ class _JsonLines(_View):
     def tell(self, kind: str, watch: StartupWatch, outlook: Outlook) -> None:
         if kind in ("problem", "done"):
             return  # in the fields of the events that follow
-        data: dict[str, Any] = {"event": kind} | {
-            name: round(value, 3) if isinstance(value, float) else value for name, value in outlook._asdict().items()
-        }
-        data["interval"] = None if outlook.interval is None else [round(bound, 3) for bound in outlook.interval]
-        data["finished"] = [
-            {"phases": names.split("+"), "seconds": round(seconds, 3)} for names, seconds in outlook.finished
-        ]
-        data["problem"] = watch.problem
+        data: dict[str, Any] = {"event": kind} | outlook._asdict() | {"problem": watch.problem}
+        data = {name: round(value, 3) if isinstance(value, float) else value for name, value in data.items()}
+        data["interval"] = outlook.interval and [round(bound, 3) for bound in outlook.interval]
+        data["finished"] = [{"phases": names.split("+"), "seconds": round(seconds, 3)} for names, seconds in outlook.finished]  # fmt: skip
         self._emit(data)
 
     def ended(self, code: int) -> None:
@@ -287,8 +248,6 @@ class _Bar(_View):
     def __init__(self) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
 
-        from startup_model.cli.terminal import console_of
-
         super().__init__()
         self._console = console_of(err=True)
         columns = (BarColumn(bar_width=16), TextColumn("{task.fields[words]}", markup=False))
@@ -303,14 +262,15 @@ class _Bar(_View):
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
         for stream in (_binary(sys.stdout), _binary(sys.stderr)):
-            if stream is not None:
-                _pass_on(self._pending.pop(id(stream), b""), stream)
+            _pass_on(self._pending.pop(id(stream), b""), stream)
 
     def update(self, watch: StartupWatch, outlook: Outlook, now: float) -> None:
         super().update(watch, outlook, now)
-        waiting = f"{outlook.elapsed_s:.0f} s; {watch.problem or 'waiting'}"[:60]
-        words = _short(outlook) if outlook.phase is not None else waiting
-        self._progress.update(self._task, completed=outlook.fraction, words=words)
+        words = f"{outlook.elapsed_s:.0f} s; {watch.problem or 'waiting'}"[:60]
+        if outlook.phase is not None:  # what fits on a narrow terminal
+            residual, (low, high) = outlook.residual_delay_s or 0.0, outlook.interval or (0.0, 0.0)
+            words = f"{outlook.phase} {outlook.phase_elapsed_s:.0f} s; ready in {residual:.0f} s ({low:.0f}-{high:.0f})"
+        self._progress.update(self._task, completed=outlook.fraction, words=printable(words))
 
     def tell(self, kind: str, watch: StartupWatch, outlook: Outlook) -> None:
         if kind in ("ready", "up", "failed"):
@@ -325,13 +285,12 @@ class _Bar(_View):
             _pass_on(data, target)
             return
         pending = self._pending.get(id(target), b"") + data
-        if self._said.status != "starting":
-            self._pending[id(target)] = b""
-            _pass_on(pending, target)
-            return
-        cut = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
+        starting = self._said.status == "starting"
+        cut = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1 if starting else len(pending)
         self._pending[id(target)] = pending[cut:]
-        if cut:
+        if not starting:
+            _pass_on(pending, target)
+        elif cut:
             from rich.text import Text
 
             text = pending[:cut].decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
@@ -342,33 +301,23 @@ def _words(kind: str, watch: StartupWatch, outlook: Outlook, said: int) -> list[
     """What is told, in words; ``said``: phases that ended and were told."""
     if kind == "done":
         return [f"{names} done (+{seconds:.1f} s)" for names, seconds in outlook.finished[said:]]
-    words: dict[str, Callable[[], str]] = {
-        "restart": lambda: f"start {outlook.start + 1} of the log",
-        "problem": lambda: f"{watch.problem}",
-        "overrun": lambda: _overrun(outlook),
-        "phase": lambda: _sentence(outlook),
-        "progress": lambda: _sentence(outlook),
-    }
-    return [words.get(kind, lambda: _end(outlook, watch))()]
+    if kind == "restart":
+        return [f"start {outlook.start + 1} of the log"]
+    if kind == "problem":
+        return [f"{watch.problem}"]
+    if kind == "overrun":
+        expected = f"longer than 99 of 100 would take ({outlook.phase_expected_s or 0.0:.0f} s expected)"
+        return [f"{outlook.phase} overruns: {outlook.phase_elapsed_s:.0f} s, {expected}"]
+    return [_sentence(outlook) if kind in ("phase", "progress") else _end(outlook, watch)]
 
 
 def _sentence(outlook: Outlook) -> str:
     expected = "" if outlook.phase_expected_s is None else f" of {outlook.phase_expected_s:.1f}"
     text = f"{outlook.phase} {outlook.phase_elapsed_s:.1f}{expected} s, {outlook.elapsed_s:.0f} s in all"
-    if outlook.residual_delay_s is not None and outlook.interval is not None:
-        low, high = outlook.interval
-        text += f"; ready in about {outlook.residual_delay_s:.0f} s ({low:.0f} to {high:.0f} s)"
-    return text
-
-
-def _short(outlook: Outlook) -> str:
-    """What fits beside a bar on a narrow terminal."""
-    residual, (low, high) = outlook.residual_delay_s or 0.0, outlook.interval or (0.0, 0.0)
-    return f"{outlook.phase} {outlook.phase_elapsed_s:.0f} s; ready in {residual:.0f} s ({low:.0f}-{high:.0f})"
-
-
-def _overrun(outlook: Outlook) -> str:
-    return f"{outlook.phase} overruns: {outlook.phase_elapsed_s:.0f} s, longer than 99 of 100 would take ({outlook.phase_expected_s or 0.0:.0f} s expected)"
+    if outlook.residual_delay_s is None or outlook.interval is None:
+        return text
+    low, high = outlook.interval
+    return f"{text}; ready in about {outlook.residual_delay_s:.0f} s ({low:.0f} to {high:.0f} s)"
 
 
 def _end(outlook: Outlook, watch: StartupWatch) -> str:
@@ -379,30 +328,27 @@ def _end(outlook: Outlook, watch: StartupWatch) -> str:
     if not watch.knows_process_start:
         return f"ready after {outlook.elapsed_s:.1f} s, by the stamps of the log"
     head = watch.first_line_s
-    first = (
-        "" if head is None else f"; its first stamped line came after {head:.1f} s (parse --process-start {head:.1f})"
-    )
+    first = "" if head is None else f"; its first stamped line came after {head:.1f} s (parse --process-start {head:.1f})"  # fmt: skip
     return f"ready {outlook.elapsed_s:.1f} s after the command was started{first}"
 
 
-_closed: set[int] = set()
-"""Outputs that nobody reads any more."""
+_closed: WeakSet[IO[bytes]] = WeakSet()  # outputs that nobody reads any more
 
 
 def _pass_on(data: bytes, target: IO[bytes] | None) -> None:
     """Write through. When the reader has gone, the rest is dropped: the server is not made to end by it."""
-    if target is None or id(target) in _closed:
+    if target is None or target in _closed:
         return
     try:
         target.write(data)
         target.flush()
     except (BrokenPipeError, ValueError):
-        _closed.add(id(target))
+        _closed.add(target)
 
 
 def _say(text: str) -> None:
     """One line on standard error, if anybody reads it."""
-    _pass_on(f"{text}\n".encode("utf-8", "replace"), _binary(sys.stderr))
+    _pass_on(f"{printable(text)}\n".encode("utf-8", "replace"), _binary(sys.stderr))
 
 
 def _binary(stream: Any) -> IO[bytes] | None:
@@ -412,162 +358,145 @@ def _binary(stream: Any) -> IO[bytes] | None:
 
 # --- running ------------------------------------------------------------------------------------------------------------
 
-_Item = tuple[bytes | None, IO[bytes] | None]
 
+class _Session:
+    """One watch, and how what it finds is shown. Whatever goes wrong in that, the server and its output go on."""
 
-def _pump(descriptor: int, target: IO[bytes] | None, items: queue.Queue[_Item]) -> None:
-    """Read a pipe as it fills; None at its end. The queue is bounded: a server that prints faster than it is read has to wait, as with any pipe."""
-    while True:
-        try:
-            data = os.read(descriptor, _CHUNK)
-        except OSError:
-            data = b""
-        items.put((data or None, target))
-        if not data:
-            return
+    def __init__(self, watch: StartupWatch, view: _View) -> None:
+        self._watch, self._view = watch, view
+        self._is_broken = False
+        # Bounded: a server that prints faster than it is read has to wait, as with any pipe. No data: the end of a pipe.
+        self._items: queue.Queue[tuple[bytes | None, IO[bytes] | None]] = queue.Queue(maxsize=64)
 
+    @property
+    def _status(self) -> str:
+        return self._watch.outlook(time.monotonic()).status
 
-def _follow(watch: StartupWatch, view: _View, *, exit_when_ready: bool) -> int:
-    """Read standard input to its end; 0 when the last start became ready, 1 when it did not."""
-    source = _binary(sys.stdin)
-    if source is None:
-        raise InputFileError("standard input: closed; pipe the log of a server")
-    items: queue.Queue[_Item] = queue.Queue(maxsize=64)
-    threading.Thread(target=_pump, args=(source.fileno(), None, items), daemon=True).start()
-    with view:
-        ended = False
-        while not ended:
-            ended = _step(watch, view, items, echo=False)
-            if exit_when_ready and watch.outlook(time.monotonic()).status == "ready":
-                break
-        last = _finish(watch, view)
-    if last is None:
-        raise InputFileError("standard input: no line is known from the start of an inference server; pipe its log")
-    if not last.is_ok:
+    def follow(self, *, exit_when_ready: bool) -> int:
+        """Read standard input to its end; 0 when the last start became ready, 1 when it did not."""
+        source = _binary(sys.stdin)
+        if source is None:
+            raise InputFileError("standard input: closed; pipe the log of a server")
+        self._pump(source, None)
+        with self._view:
+            while not (self._step(echo=False) or (exit_when_ready and self._status == "ready")):
+                pass
+            last = self._finish()
+        if last is None:
+            raise InputFileError("standard input: no line is known from the start of an inference server; pipe its log")
         _explain(last)
-    return 0 if watch.outlook(time.monotonic()).status == "ready" else 1
+        return 0 if self._status == "ready" else 1
 
-
-def _step(watch: StartupWatch, view: _View, items: queue.Queue[_Item], *, echo: bool) -> bool:
-    """Take what has arrived, or wait a tick; True at the end of a pipe."""
-    ended = False
-    try:
-        data, target = items.get(timeout=_TICK_S)
-    except queue.Empty:
-        data, target = b"", None
-    now = time.monotonic()
-    if data is None:
-        ended = True
-    elif data and echo:
-        view.output(data, target)
-    _look(watch, view, data or b"", now)
-    return ended
-
-
-def _look(watch: StartupWatch, view: _View, data: bytes, now: float) -> None:
-    """Read on and say where the start is. Whatever goes wrong in that, the server and its output go on."""
-    if _broken:
-        return
-    try:
-        if data:
-            watch.feed(data, now)
-        view.update(watch, watch.outlook(now), now)
-    except Exception as error:
-        _broken.append(error)
-        _say(
-            f"startup-model: watching ended by an error of its own, the server goes on: {type(error).__name__}: {error}"
-        )
-
-
-def _finish(watch: StartupWatch, view: _View) -> ParsedStartup | None:
-    """The end of the log: what is known is final."""
-    last = watch.finish(time.monotonic())
-    if not _broken:
-        view.update(watch, watch.outlook(time.monotonic()), math.inf)
-    return last
-
-
-_broken: list[Exception] = []
-
-
-def _run(words: list[str], watch: StartupWatch, view: _View, *, as_json: bool) -> int:
-    """Run the command to its end, whatever the start does; its exit status."""
-    environment = os.environ | ({} if "PYTHONUNBUFFERED" in os.environ else {"PYTHONUNBUFFERED": "1"})
-    try:
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)  # noqa: S603
-    except FileNotFoundError:
-        raise ConfigError("COMMAND", words[0], "not found", "give the path of the server's program") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            "COMMAND", words[0], f"cannot be run ({getattr(error, 'strerror', None) or error})", "check it"
-        ) from None
-    restore = _forward_signals(process)
-    items: queue.Queue[_Item] = queue.Queue(maxsize=64)
-    targets = (_binary(sys.stderr if as_json else sys.stdout), _binary(sys.stderr))
-    pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
-    for pipe, target in zip(pipes, targets, strict=True):
-        threading.Thread(target=_pump, args=(pipe.fileno(), target, items), daemon=True).start()
-    open_pipes, exited_at = len(pipes), 0.0
-    try:
-        with view:
+    def run(self, words: list[str], *, as_json: bool) -> int:
+        """Run the command to its end, whatever the start does; its exit status."""
+        environment = {"PYTHONUNBUFFERED": "1"} | os.environ
+        try:
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)  # noqa: S603
+        except FileNotFoundError:
+            raise ConfigError("COMMAND", words[0], "not found", "give the path of the server's program") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError("COMMAND", words[0], f"cannot be run ({reason})", "check it") from None
+        self._pump(process.stdout, _binary(sys.stderr if as_json else sys.stdout))
+        self._pump(process.stderr, _binary(sys.stderr))
+        open_pipes, exited_at = 2, 0.0
+        with _supervised(process), self._view:
             # A grandchild may hold a pipe open after the server itself has ended: it is not waited for.
             while open_pipes and not (exited_at and time.monotonic() > exited_at + 2.0):
-                open_pipes -= _step(watch, view, items, echo=True)
+                open_pipes -= self._step(echo=True)
                 if not exited_at and process.poll() is not None:
                     exited_at = time.monotonic()
             code = process.wait()
-            last = _finish(watch, view)
-    finally:
-        restore()
-        _end_server(process)
-    code = code if code >= 0 else 128 - code
-    if watch.outlook(time.monotonic()).status in ("starting", "up"):
-        view.ended(code)
-    if last is not None and not last.is_ok:
-        _explain(last)
-    return code
+            last = self._finish()
+        code = code if code >= 0 else 128 - code
+        if self._status in ("starting", "up"):
+            self._view.ended(code)
+        if last is not None:
+            _explain(last)
+        return code
+
+    def _pump(self, source: IO[bytes] | None, target: IO[bytes] | None) -> None:
+        """Read a pipe as it fills."""
+
+        def pump(descriptor: int) -> None:
+            data = b"-"
+            while data:
+                try:
+                    data = os.read(descriptor, _CHUNK)
+                except OSError:
+                    data = b""
+                self._items.put((data or None, target))
+            if source is not None and source is not _binary(sys.stdin):
+                source.close()
+
+        if source is not None:
+            threading.Thread(target=pump, args=(source.fileno(),), daemon=True).start()
+
+    def _step(self, *, echo: bool) -> bool:
+        """Take what has arrived, or wait a tick; True at the end of a pipe."""
+        try:
+            data, target = self._items.get(timeout=_TICK_S)
+        except queue.Empty:
+            data, target = b"", None
+        now = time.monotonic()
+        if data and echo:
+            self._view.output(data, target)
+        if not self._is_broken:
+            try:
+                if data:
+                    self._watch.feed(data, now)
+                self._view.update(self._watch, self._watch.outlook(now), now)
+            except Exception as error:
+                self._is_broken = True
+                text = f"{type(error).__name__}: {error}"
+                _say(f"startup-model: watching ended by an error of its own, the server goes on: {text}")
+        return data is None
+
+    def _finish(self) -> LoggedStart | None:
+        """The end of the log: what is known is final."""
+        last = self._watch.finish(time.monotonic())
+        if not self._is_broken:
+            self._view.update(self._watch, self._watch.outlook(time.monotonic()), math.inf)
+        return last
 
 
-def _end_server(process: subprocess.Popen[bytes]) -> None:
-    """Leave no server behind when watch itself has to end."""
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+@contextmanager
+def _supervised(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Signals are passed on to the server, and watching goes on until it ends by itself; when watch itself has to end, no server is left behind.
 
-
-def _forward_signals(process: subprocess.Popen[bytes]) -> Callable[[], None]:
-    """Pass signals on to the server, and go on until it ends by itself. A terminal sends an interrupt to both: that one is not sent twice."""
-    before: dict[int, Any] = {}
+    A terminal sends an interrupt to both: that one is not sent twice.
+    """
 
     def forward(number: int, _: object) -> None:
         if process.poll() is None and not (number == signal.SIGINT and sys.stdin.isatty()):
             process.send_signal(number)
 
-    for name in _SIGNALS:
-        number = getattr(signal, name, None)
-        if number is not None and threading.current_thread() is threading.main_thread():
-            before[number] = signal.signal(number, forward)
-
-    def restore() -> None:
+    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, forward) for number in numbers} if is_main else {}
+    try:
+        yield
+    finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
-    return restore
 
-
-def _explain(start: ParsedStartup) -> None:
+def _explain(start: LoggedStart) -> None:
     """Why a start failed, and what helps, on standard error."""
     from calibration.logs.diagnosis import diagnose
 
+    if start.is_ok:
+        return
     if start.status == "incomplete":
         last = start.moments[-1].event if start.moments else "its first lines"
-        _say(
-            f"startup-model: the log ends after {last}, without a line that says why: look for the kernel's or the container's word (out of memory, exit status 137)"
-        )
+        hint = "look for the kernel's or the container's word (out of memory, exit status 137)"
+        _say(f"startup-model: the log ends after {last}, without a line that says why: {hint}")
         return
     for finding in diagnose(start)[:1]:
         _say(f"startup-model: {finding.kind}: {finding.summary}")
