@@ -24,7 +24,7 @@ from kubernetes_validate.utils import all_versions
 from startup_model import EngineConfig, HardwareConfig, Profile, StartupPrediction, manifests, predict
 from startup_model.engines import find, register, unregister
 from startup_model.engines.command import pasted_words
-from startup_model.engines.engine import Deploy, Engine, ReadyTimeout, Serve
+from startup_model.engines.engine import Deploy, Engine, OlderServe, ReadyTimeout
 from startup_model.errors import ConfigError, StartupModelError, UnknownNameError
 from startup_model.manifests import (
     FORMATS,
@@ -92,10 +92,10 @@ def over_network(bandwidth: float) -> StartupPrediction:
     return predict(LLAMA_70B, node(gpus=4, storage=storage), README_COMMAND, page_cache="cold")
 
 
-def serve_of(engine: EngineConfig) -> Serve:
-    deploy = find(engine.engine).deploy
-    assert deploy is not None
-    return deploy.serve[-1]
+def program_of(engine: EngineConfig) -> tuple[str, ...]:
+    launch = find(engine.engine).launch
+    assert launch is not None
+    return launch.words
 
 
 def documents(text: str) -> list[Any]:
@@ -639,13 +639,13 @@ def declared() -> Iterator[Callable[[Deploy | None], Engine]]:
 
 
 def test_an_engine_says_how_it_is_deployed(declared: Callable[[Deploy | None], Engine]) -> None:
-    serve = (Serve((), ("old",), ("-m",)), Serve((0, 5, 4), ("serve", "it")), Serve((9,), ("new",)))
+    older = OlderServe((0, 5, 5), ("old", "words"))
     timeout = ReadyTimeout("ITS_TIMEOUT_S", since=(1, 2), seconds=30)
-    declared(Deploy("It", "own/image", 77, ("it:running", "it:waiting"), serve, "/up", 3, ready_timeout=timeout, secret_variables={"--api-key": "ITS_KEY"}))  # fmt: skip
+    declared(Deploy("It", "own/image", 77, ("it:running", "it:waiting"), older, "/up", 3, ready_timeout=timeout, secret_variables={"--api-key": "ITS_KEY"}))  # fmt: skip
     plan = simple("python -m sglang.launch_server --model-path m/x --api-key abc --tp 2")
     runs = container(plan)
-    assert (runs["command"], runs["image"]) == (["serve", "it"], "own/image:v0.5.4")
-    assert runs["args"] == ["m/x", "--tp", "2", "--port", "77"]
+    assert (runs["command"], runs["image"]) == (["old", "words"], "own/image:v0.5.4")
+    assert runs["args"] == ["--model-path", "m/x", "--tp", "2", "--port", "77"]
     assert runs["startupProbe"]["httpGet"] == {"path": "/up", "port": 77}
     assert runs["startupProbe"]["timeoutSeconds"] == 3
     assert [entry["name"] for entry in runs["env"]] == ["ITS_TIMEOUT_S", "ITS_KEY"]
@@ -758,7 +758,7 @@ def test_without_a_command_the_flags_are_those_of_the_prediction() -> None:
     ],
 )  # fmt: skip
 def test_flags_from_a_configuration_read_back_as_it(engine: EngineConfig, version: tuple[int, ...]) -> None:
-    command = engine_arguments(engine, version, serve_of(engine))
+    command = engine_arguments(engine, version, program_of(engine))
     start = "vllm serve m/x" if engine.engine == "vllm" else "python -m sglang.launch_server --model-path m/x"
     words = shlex.join(word for argument in command.arguments for word in argument.words)
     assert EngineConfig.from_command(f"{start} {words}") == engine
@@ -773,7 +773,7 @@ def test_a_flag_that_the_version_does_not_have_is_refused() -> None:
 
 def test_states_that_variables_set_are_kept() -> None:
     engine = EngineConfig(generation="v0", torch_compile=False, environment={"VLLM_LOGGING_LEVEL": "DEBUG"})
-    assert engine_arguments(engine, (0, 9), serve_of(engine)).environment == {
+    assert engine_arguments(engine, (0, 9), program_of(engine)).environment == {
         "VLLM_LOGGING_LEVEL": "DEBUG",
         "VLLM_USE_V1": "0",
         "TORCH_COMPILE_DISABLE": "1",

@@ -109,15 +109,12 @@ class Span(NamedTuple):
         return isinstance(version, tuple) and self.since <= version < self.before
 
 
-class Serve(NamedTuple):
-    """How a version is told to serve a model."""
+class OlderServe(NamedTuple):
+    """What starts the server of older versions; the model stands behind its flag there."""
 
-    since: Version
-    """First version with this command."""
-    command: tuple[str, ...]
-    """What starts the server."""
-    model: tuple[str, ...] = ()
-    """Words before the model; empty: it stands by itself."""
+    before: Version
+    """First version that ``Launch.words`` start for certain."""
+    words: tuple[str, ...]
 
 
 class ReadyTimeout(NamedTuple):
@@ -147,8 +144,8 @@ class Deploy(NamedTuple):
     """Where the server listens unless it is told otherwise."""
     gauges: tuple[str, str]
     """Prometheus gauges of requests in progress and in the queue."""
-    serve: tuple[Serve, ...]
-    """Commands, the first version first."""
+    older_serve: OlderServe | None = None
+    """Where ``Launch.words`` are not those of every version."""
     health: str = "/health"
     """Answers 200 once the engine is ready, without a key."""
     probe_timeout_s: int = 5

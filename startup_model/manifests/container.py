@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from startup_model.engines import all_engines
 from startup_model.engines.command import engine_words, kept_variables, pasted_words
 from startup_model.engines.config import EngineConfig
-from startup_model.engines.engine import Deploy, Serve
+from startup_model.engines.engine import Deploy
 from startup_model.engines.flags import write_fields
 from startup_model.errors import MISSING, ConfigError
 from startup_model.hardware import Platform
@@ -74,7 +74,7 @@ def pasted_arguments(command: str) -> Command | None:
     return None if found is None else Command(*_split(found.words), found.environment, found.image)
 
 
-def engine_arguments(engine: EngineConfig, version: Version, serve: Serve) -> Command:
+def engine_arguments(engine: EngineConfig, version: Version, program: Sequence[str]) -> Command:
     """The flags of an engine's configuration that are not at their default, as the command line of a version spells them.
 
     Raises ConfigError for a field that this version has no flag for.
@@ -85,7 +85,7 @@ def engine_arguments(engine: EngineConfig, version: Version, serve: Serve) -> Co
         if name not in _NO_FLAGS and (value := getattr(engine, name)) != field.default
     }
     written = write_fields(engine.engine, fields, version)
-    _, arguments = _split([*serve.command, *written.words])
+    _, arguments = _split([*program, *written.words])
     return Command(engine.model, arguments, {**written.variables, **engine.environment})
 
 
@@ -114,12 +114,17 @@ def _command(request: DeploymentRequest) -> tuple[Command, list[str]]:
         engine = engine.replace(unused_flags=given.unused_flags)
     lost = ", ".join(engine.unused_flags)
     remark = f"not carried over, since only their names are known: {lost}; give the command line itself"
-    return engine_arguments(engine, request.version, _serve(request)), [remark] if lost else []
+    return engine_arguments(engine, request.version, _serve(request)[0]), [remark] if lost else []
 
 
-def _serve(request: DeploymentRequest) -> Serve:
-    known = request.deploy.serve
-    return next((serve for serve in reversed(known) if serve.since <= request.version), known[0])
+def _serve(request: DeploymentRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The words that start the server, and those between them and the model."""
+    launch, older = request.launch, request.deploy.older_serve
+    if older is not None and request.version < older.before:
+        return older.words, (launch.model_flag,)
+    program, *others = launch.words
+    words = ("python3" if program == "python" else program, *others)  # images need not have both
+    return words, () if launch.positional_model else (launch.model_flag,)
 
 
 class Endpoint(NamedTuple):
@@ -163,7 +168,7 @@ def server(request: DeploymentRequest, times: Timings) -> dict[str, Any]:
         remedy = "give its id, or a path that starts with /"
         raise ConfigError("model", request.public_model, "the engine would take it for a flag", remedy)
     shown = _shown(deploy, model, command)
-    serve, secret_name = _serve(request), request.suffixed("secrets")
+    (program, before_model), secret_name = _serve(request), request.suffixed("secrets")
     environment = _environment(shown.environment, deploy, times)
     secret = [{"name": key, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": key}}} for key in shown.secrets]
     mounts, volumes, more = _volumes(request, model)
@@ -181,8 +186,8 @@ def server(request: DeploymentRequest, times: Timings) -> dict[str, Any]:
         remarks.append(f"what is or may be secret is not printed: kubectl create secret generic {secret_name} {keys}")
     return {
         "image": _image(request, command),
-        "command": serve.command,
-        "args": [*serve.model, shown.model, *shown.words, *_host(deploy, command.flags), "--port", str(where.port)],
+        "command": program,
+        "args": [*before_model, shown.model, *shown.words, *_host(deploy, command.flags), "--port", str(where.port)],
         "env": [{"name": name, "value": value} for name, value in environment.items()] + secret,
         "env_reason": f"{timeout.variable}: seconds that the API server waits for its engine; the startup probe allows {limit_s}" if timeout else "",
         "resources": resource and {"limits": {resource: str(request.workers)}},

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, InstanceOf, model_validator
 
 from startup_model.engines import find
 from startup_model.engines.config import EngineConfig
-from startup_model.engines.engine import Deploy, ReadyTimeout
+from startup_model.engines.engine import Deploy, Launch, ReadyTimeout
 from startup_model.errors import ConfigError, out_of_range, wrong_type
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
@@ -25,6 +25,7 @@ from startup_model.versions import Version, parse_version
 MAX_MADE = 50  # characters of a made name: suffixes of pods, revisions and Secrets still fit into the 63 of a label
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,499}")
+T = TypeVar("T")
 Replicas = Annotated[int, Field(ge=0, le=100_000)]
 
 
@@ -100,10 +101,18 @@ class DeploymentRequest(FrozenModel):
     @property
     def deploy(self) -> Deploy:
         """How the engine runs in a container. Raises ConfigError where that is not known."""
-        name = self.engine.engine
-        if (deploy := find(name).deploy) is None:
-            raise ConfigError("engine", name, "how it is deployed is not known", "take json, karpenter or a simulator")
-        return deploy
+        return self._known(find(self.engine.engine).deploy)
+
+    @property
+    def launch(self) -> Launch:
+        """How its server is started. Raises ConfigError where that is not known."""
+        return self._known(find(self.engine.engine).launch)
+
+    def _known(self, fact: T | None) -> T:
+        if fact is None:
+            remedy = "take json, karpenter or a simulator"
+            raise ConfigError("engine", self.engine.engine, "how it is deployed is not known", remedy)
+        return fact
 
     @property
     def ready_timeout(self) -> ReadyTimeout | None:
