@@ -59,8 +59,7 @@ def find(name: str) -> Engine:
 
 def built_in() -> Mapping[str, Engine]:
     """The engines that need no look at the installed packages, by their name."""
-    engines = (import_module(f"{__name__}.{folder}").ENGINE for folder in _folders())
-    return {engine.name: engine for engine in engines} | _known
+    return {**_own(), **_known}
 
 
 def all_engines() -> Mapping[str, Engine]:
@@ -96,6 +95,12 @@ def forget_installed() -> None:
 @lru_cache(maxsize=1)
 def _folders() -> tuple[str, ...]:
     return tuple(module.name for module in iter_modules(__path__) if module.ispkg)
+
+
+@lru_cache(maxsize=1)
+def _own() -> Mapping[str, Engine]:
+    engines = (import_module(f"{__name__}.{folder}").ENGINE for folder in _folders())
+    return {engine.name: engine for engine in engines}
 
 
 @lru_cache(maxsize=1)

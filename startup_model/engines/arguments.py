@@ -10,7 +10,6 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from startup_model.engines import find
@@ -79,23 +78,24 @@ class Shape(NamedTuple):
         return spelled if re.fullmatch(r"-[A-Za-z]{1,4}", spelled) else "(an unknown flag)"
 
 
+_shapes: dict[str, tuple[Engine, Shape]] = {}
+
+
 def shape_of(engine: Engine) -> Shape:
     """The flags of one engine, from the table in its folder and from those that it reads."""
-    return _shape(engine.package, engine.arity, tuple((name, flag.read) for name, flag in engine.flags.items()))
-
-
-@lru_cache(maxsize=8)
-def _shape(package: str | None, arity: str | None, own: tuple[tuple[str, Any], ...]) -> Shape:
-    table: Mapping[str, Any] = json.loads(Engine(name="", package=package).text(arity)) if arity else {}
-    several, boolean, optional, one = (
-        frozenset(table.get(kind, ())) for kind in ("list", "boolean", "optional_value", "value")
-    )
-    in_table = several | boolean | optional | one
-    more = {name: read for name, read in own if name not in in_table}
-    boolean |= {name for name, read in more.items() if read in (switch, inverted)}
-    several |= {name for name, read in more.items() if read is sizes}
-    names = sorted(in_table | more.keys())
-    return Shape(table.get("aliases", {}), boolean, optional, several, tuple(names), frozenset(names))
+    known, shape = _shapes.get(engine.name, (None, None))
+    if shape is None or known is not engine:
+        table: Mapping[str, Any] = json.loads(engine.text(engine.arity)) if engine.arity else {}
+        kinds = ("list", "boolean", "optional_value", "value")
+        several, boolean, optional, one = (frozenset(table.get(kind, ())) for kind in kinds)
+        in_table = several | boolean | optional | one
+        more = {name: flag.read for name, flag in engine.flags.items() if name not in in_table}
+        boolean |= {name for name, read in more.items() if read in (switch, inverted)}
+        several |= {name for name, read in more.items() if read is sizes}
+        names = sorted(in_table | more.keys())
+        shape = Shape(table.get("aliases", {}), boolean, optional, several, tuple(names), frozenset(names))
+        _shapes[engine.name] = engine, shape
+    return shape
 
 
 def known_flags(engine: str) -> tuple[str, ...]:
