@@ -509,7 +509,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=2000)
+@settings(max_examples=100, deadline=2000)
 @given(
     st.one_of(
         st.text(max_size=300), st.lists(WORDS, max_size=25).map(" ".join), st.lists(WORDS, max_size=25).map("".join)
@@ -611,7 +611,7 @@ def with_its_variables(config: EngineConfig) -> EngineConfig:
     return config.replace(environment=dict(config.environment) | added)
 
 
-@settings(max_examples=300, deadline=2000)
+@settings(max_examples=150, deadline=2000)
 @given(st.one_of(configurations("vllm", VLLM), configurations("sglang", SGLANG)))
 def test_a_written_command_is_read_as_the_same_configuration(config: EngineConfig) -> None:
     settings_too = config.capture_sizes is not None or config.cudagraph_mode is not None
@@ -624,7 +624,7 @@ def test_a_written_command_is_read_as_the_same_configuration(config: EngineConfi
     assert EngineConfig.from_command(found.to_command()) == found
 
 
-@settings(max_examples=200, deadline=2000)
+@settings(max_examples=100, deadline=2000)
 @given(
     configurations("vllm", {name: values for name, values in VLLM.items() if name != "generation"}),
     st.sampled_from(["0.3.1", "0.6.4", "0.8.4", "0.10.1.1", "0.10.2", "0.11.0", "0.11.1", "0.12.0", "0.33.0"]),

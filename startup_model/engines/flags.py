@@ -22,11 +22,6 @@ _FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2*
 # They raise StartupModelError that says what the value must be.
 
 
-def text(value: str) -> str:
-    """A value as it is."""
-    return value
-
-
 model = without_credentials
 
 
