@@ -1141,6 +1141,30 @@ def test_one_deadline_for_all_that_a_server_is_asked() -> None:
             assert (found if late is None else getattr(found, "problem", "")) == late
 
 
+def test_a_stream_without_end_and_without_a_pause() -> None:
+    """There is always something to read: the deadline counts all the same."""
+    models = b'{"data": [{"id": "m"}]}'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+    answers = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(models), models), head]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            for text in answers:
+                connected, _ = listener.accept()
+                with connected, suppress(OSError):
+                    connected.recv(4096)
+                    connected.sendall(text)
+                    while text is head:
+                        connected.sendall(b": ping\n" * 1000)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        began = time.monotonic()
+        assert first_token(listener.getsockname()[1], 0.5).problem == "no token came within 0.5 s"
+        thread.join()
+    assert time.monotonic() - began < 10
+
+
 def test_another_program_that_answers_in_the_place_of_the_server(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,8 @@ class _Wire(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if not self._poll.poll(max(0.0, self._end - time.monotonic()) * 1e3):
+        left_s = self._end - time.monotonic()
+        if left_s <= 0 or not self._poll.poll(left_s * 1e3):
             raise TimeoutError("the time is up")
         return self._socket.recv_into(buffer)
 
