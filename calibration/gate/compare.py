@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -17,6 +17,7 @@ from startup_model.errors import ConfigError, InputFileError, missing, one_line,
 from startup_model.files import open_regular, parse_json_object
 from startup_model.frozen import FrozenModel
 from startup_model.models.config import ModelConfig
+from startup_model.prediction import StartupPrediction
 from startup_model.predictor import (
     EngineLike,
     HardwareLike,
@@ -130,22 +131,6 @@ class CompareReport:
         return plain(self, "passed", "kind", "old", "new", "factor", "floor_s", "most", "rows", "notes")  # type: ignore[no-any-return]
 
 
-def _report(
-    kind: str,
-    names: tuple[str, str],
-    limits: Limits,
-    times: Iterable[tuple[str, str, float, float]],
-    notes: Iterable[str],
-) -> CompareReport:
-    """A phase moved when max(new / old, old / new) > factor and the longer of the two is at least the floor."""
-    rows = []
-    for case, phase, old_s, new_s in times:
-        longer, shorter = max(old_s, new_s), min(old_s, new_s)
-        is_beyond = longer >= limits.floor_s and longer > shorter * limits.factor * (1.0 + _ROUNDING)
-        rows.append(Movement(case, phase, old_s, new_s, is_beyond))
-    return CompareReport(kind, *names, limits.factor, limits.floor_s, tuple(rows), tuple(notes))
-
-
 def compare_files(
     old: str | Path,
     new: str | Path,
@@ -208,14 +193,12 @@ def compare_profiles(
     engine: EngineLike | None = None,
     names: tuple[str, str] | None = None,
 ) -> CompareReport:
-    """What two profiles predict for the same starts, phase by phase (``diff_profiles``).
+    """What two profiles predict for the same starts, phase by phase.
 
     A phase moved when max(new / old, old / new) > factor and the longer of the two is at least ``floor_s`` [s]. models: None: three sizes that the catalogue has, those that fit the node. hardware: None:
     the host of the old profile. engine: None: the engine of the profiles, each at its own version, with warm and with cold caches. Raises ConfigError for profiles of
     different engines, or a bad argument.
     """
-    from calibration.fit.calibrate import diff_profiles
-
     limits = Limits(factor=factor, floor_s=floor_s)
     first, second = as_profile(old), as_profile(new)
     if first is None or second is None:
@@ -224,34 +207,46 @@ def compare_profiles(
         raise ConfigError("new", second.name, f"a profile of {second.engine}, the old one of {first.engine}", "compare profiles of one engine")  # fmt: skip
     node = host_of(first) if hardware is None else as_hardware(hardware)
     asked = as_engine(first.engine if engine is None else engine)
-    if models is not None:
-        asked_about = [as_model(model) for model in models]
-    else:
+    if models is None:
         found = [ModelConfig.from_catalogue(name) for name in ((asked.model,) if asked.model else MODELS)]
-        asked_about = [model for model in found if predict(model, node, asked, profile=first).memory.fits] or found[:1]
-    open_states = [cache for cache in caches() if getattr(asked, cache.field) == "unknown"]
-    starts = [asked.replace(**{cache.field: cache.fast for cache in open_states})]
-    starts += [asked.replace(**{cache.field: cache.slow for cache in open_states})] if open_states else []
-    times = []
-    for model in asked_about:
-        for start in starts:
-            case = f"{one_line(model.name, 200)} on {one_line(node.name, 100)}, page cache {start.page_cache}, compile cache {start.compile_cache}"
-            pairs = diff_profiles(first, second, model, node, start)
-            times += [(case, phase, *seconds) for phase, seconds in pairs.items()]
+        models = [model for model in found if predict(model, node, asked, profile=first).memory.fits] or found[:1]
+    unsaid = [cache for cache in caches() if getattr(asked, cache.field) == "unknown"]
+    starts = [asked.replace(**{cache.field: cache.fast for cache in unsaid})]
+    starts += [asked.replace(**{cache.field: cache.slow for cache in unsaid})] if unsaid else []
+    old_and_new = (
+        [
+            _predicted(predict(model, node, start, profile=profile))
+            for model in map(as_model, models)
+            for start in starts
+        ]
+        for profile in (first, second)
+    )
     names = names or (one_line(first.name, 200), one_line(second.name, 200))
-    return _report("profiles", names, limits, times, _profile_notes(first, second))
+    return _report("profiles", names, limits, zip(*old_and_new, strict=True), _profile_notes(first, second))
 
 
-def _profile_notes(old: Profile, new: Profile) -> Iterator[str]:
-    pairs = {
-        "engine version": (old.runs_version or old.engine_version, new.runs_version or new.engine_version),
-        "accelerator": (old.host.gpu, new.host.gpu),
-        "processor": (old.host.cpu, new.host.cpu),
-        "kind": (old.kind, new.kind),
-    }
-    for what, (before, after) in pairs.items():
-        if before != after:
-            yield f"{what}: {one_line(before, 100)} -> {one_line(after, 100)}"
+def _predicted(found: StartupPrediction) -> _Prediction:
+    model, node, engine, _ = found.context.start
+    where = f"{one_line(node.name, 100)}, page cache {engine.page_cache}, compile cache {engine.compile_cache}"
+    seconds = {str(phase): entry.seconds for phase, entry in found.phases.items()}
+    return _Prediction.model_construct(
+        model=one_line(model.name, 200), hardware=where, total_s=found.total_s, phases=seconds
+    )
+
+
+def _profile_notes(old: Profile, new: Profile) -> dict[str, None]:
+    """What sets two profiles apart beside their seconds."""
+    rows = [
+        {
+            "engine version": profile.runs_version or profile.engine_version,
+            "accelerator": profile.host.gpu,
+            "processor": profile.host.cpu,
+            "kind": profile.kind,
+        }
+        for profile in (old, new)
+    ]
+    pairs = {what: (before, rows[1][what]) for what, before in rows[0].items()}
+    return {f"{what}: {one_line(a, 100)} -> {one_line(b, 100)}": None for what, (a, b) in pairs.items() if a != b}
 
 
 # --- predictions --------------------------------------------------------------------------------------------------------
@@ -277,6 +272,9 @@ class _Prediction(FrozenModel):
         return f"{self.model} on {self.hardware}"
 
 
+_Pairs = Iterable[tuple[_Prediction, _Prediction]]
+
+
 def compare_predictions(
     old: Any,
     new: Any,
@@ -292,20 +290,26 @@ def compare_predictions(
     """
     limits = Limits(factor=factor, floor_s=floor_s)
     notes: dict[str, None] = {}
-    times = []
-    for first, second in _pairs(_predictions(old, names[0]), _predictions(new, names[1]), notes):
+    pairs = _pairs(_predictions(old, names[0]), _predictions(new, names[1]), notes)
+    return _report("predictions", names, limits, pairs, notes)
+
+
+def _report(kind: str, names: tuple[str, str], limits: Limits, pairs: _Pairs, notes: dict[str, None]) -> CompareReport:
+    """A phase moved when max(new / old, old / new) > factor and the longer of the two is at least the floor."""
+    rows = []
+    for first, second in pairs:
         for field in ("model", "hardware", "engine"):
             if getattr(first, field) != getattr(second, field):
                 notes[f"{field}: {getattr(first, field)} -> {getattr(second, field)}"] = None
         before, after = (entry.phases | {"total": entry.total_s} for entry in (first, second))
-        phases = [*(phase for phase in before | after if phase != "total"), "total"]
-        times += [(first.case, phase, before.get(phase, 0.0), after.get(phase, 0.0)) for phase in phases]
-    return _report("predictions", names, limits, times, [*notes][:_MAX_NOTES])
+        for phase in [*(phase for phase in before | after if phase != "total"), "total"]:
+            shorter, longer = sorted(times := (before.get(phase, 0.0), after.get(phase, 0.0)))
+            is_beyond = longer >= limits.floor_s and longer > shorter * limits.factor * (1.0 + _ROUNDING)
+            rows.append(Movement(first.case, phase, *times, is_beyond))
+    return CompareReport(kind, *names, limits.factor, limits.floor_s, tuple(rows), tuple(notes)[:_MAX_NOTES])
 
 
-def _pairs(
-    before: Sequence[_Prediction], after: Sequence[_Prediction], notes: dict[str, None]
-) -> Iterator[tuple[_Prediction, _Prediction]]:
+def _pairs(before: Sequence[_Prediction], after: Sequence[_Prediction], notes: dict[str, None]) -> _Pairs:
     """Starts that belong together. Raises ConfigError when there are none."""
     if len(before) == len(after) == 1:
         yield before[0], after[0]
