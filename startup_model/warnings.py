@@ -20,6 +20,9 @@ from startup_model.versions import parse_version
 OUTSIDE = 1.1
 """An input counts as outside the profile's runs when it leaves their range by more than this factor."""
 
+MODEL_IS_KNOWN = "this very model was measured"
+"""How the words about a model that the profile has seen begin."""
+
 PEER_CHECK_RANKS = 8
 """Ranks from which the check of direct access between all pairs of accelerators takes about a minute on a first start."""
 
@@ -129,7 +132,7 @@ def _host_warnings(prepared: Prepared) -> Iterator[str]:
     effects = profile.model_effects.get(prepared.start.model.structure, {})
     if shown := [f"{phase} × {factor:.2f}" for phase, factor in effects.items() if abs(factor - 1.0) >= 0.01]:
         yield (
-            f"this very model was measured on the host of {profile.name}: what was peculiar to it there is taken along "
+            f"{MODEL_IS_KNOWN} on the host of {profile.name}: what was peculiar to it there is taken along "
             f"({', '.join(shown)}); model_effects=False leaves it out"
         )
     if absent := profile.absent:

@@ -417,13 +417,15 @@ def test_cold_as_fast_as_hot_is_doubted() -> None:
 
 
 def test_what_was_cut_short_is_named() -> None:
-    whole, cut = Reading(2**29, 0.1, 2**29), Reading(2**26, 0.1, 2**29)
+    whole, short = Reading(2**29, 0.1, 2**29), Reading(2**26, 0.1, 2**29)
     found = storage.Sample((Extent(Path("m"), 0, 2**25),), "the folder's weights")
-    readings = {"whole": whole, "cut": cut, "almost": Reading(int(0.95 * 2**29), 0.1, 2**29)}
+    readings = {"whole": whole, "cut": short, "almost": Reading(int(0.95 * 2**29), 0.1, 2**29)}
     ways = [storage._Way(name, 1, "how", lambda left, name=name: readings[name]) for name in readings]  # type: ignore[misc]
-    assert storage._measured(ways, found, Budget.of(60.0), ignore).cut == ("cut",)
-    late = storage._measured(ways[:1], found, Budget.of(0.0), ignore)
-    assert (late.found.measurements[0].repetitions, late.cut) == (1, ("whole",))
+    cut: list[str] = []
+    storage._measured(ways, found, Budget.of(60.0), ignore, cut)
+    assert cut == ["cut"]
+    late = storage._measured(ways[:1], found, Budget.of(0.0), ignore, cut)
+    assert (late.measurements[0].repetitions, cut) == (1, ["cut", "whole"])
     (warning,) = storage._cut_short(["cold_1", "cold_2"])
     assert "fewer bytes count: cold_1, cold_2; give more seconds" in warning
     assert list(storage._cut_short([])) == []

@@ -17,6 +17,7 @@ from startup_model.phases import PHASES
 from startup_model.prediction import PhasePrediction, StartupPrediction
 from startup_model.predictor import predict
 from startup_model.profile import Profile, judge_profile
+from startup_model.warnings import MODEL_IS_KNOWN
 
 LOAD, _UNLOGGED = "weight_load", "unattributed"
 # Field of EngineConfig -> what a start did with that cache in the fast state, and in the cold one.
@@ -231,8 +232,9 @@ class Expectation:
         self._host = () if self.stands_for_host else (f"another host than the profile's: {selection.reason}",)
 
     def notes(self, states: States) -> tuple[str, ...]:
-        """What there is to say beside the numbers: another host or version, sizes that the profile's runs did not have, what was assumed."""
-        return (*self._host, *self.forecast(states).prediction.warnings)
+        """What there is to say beside the numbers: another host or version, sizes that the profile's runs did not have, what was assumed; not that they were of this model."""
+        warnings = self.forecast(states).prediction.warnings
+        return (*self._host, *(text for text in warnings if not text.startswith(MODEL_IS_KNOWN)))
 
     def forecast(self, states: States) -> Forecast:
         """The prediction with the caches in these states."""

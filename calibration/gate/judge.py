@@ -265,17 +265,9 @@ class RunCheck:
 
     def _row(self, check: FigureCheck) -> GateRow:
         figure, slow, fast, _ = check
-        return GateRow(
-            run=self.label,
-            phase=figure.name,
-            measured_s=figure.measured_s,
-            predicted_s=slow.seconds,
-            fastest_s=fast.seconds,
-            limit_s=slow.seconds * self._rules.factor_of(figure),
-            interval_s=(fast.low_s, slow.high_s),
-            resolution_s=figure.resolution_s,
-            verdict=self._row_verdict(check),
-        )
+        limit_s, interval_s = slow.seconds * self._rules.factor_of(figure), (fast.low_s, slow.high_s)
+        times = figure.measured_s, slow.seconds, fast.seconds, limit_s, interval_s, figure.resolution_s
+        return GateRow(self.label, figure.name, *times, self._row_verdict(check))
 
     def _row_verdict(self, check: FigureCheck) -> str:
         if left := self._beyond(check):
@@ -520,11 +512,8 @@ class GateRun:
         return GateReport(
             passed=not self._failures and not any(finding.fails for finding in overall),
             profile=one_line(rules.profile.name, 200),
-            factor=rules.factor,
             phase_factor=rules.phase_factor or rules.factor,
-            floor_s=rules.floor_s,
-            level=rules.level,
-            fail_on=rules.fail_on,
+            **rules.model_dump(include={"factor", "floor_s", "level", "fail_on"}),
             runs_total=self._number,
             runs_failed=self._failures,
             counts={kind: self._counts[kind] for kind in KINDS if kind in self._counts},

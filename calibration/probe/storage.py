@@ -320,8 +320,6 @@ def _fill(descriptor: int, size: int, budget: Budget) -> None:
 
 # --- measuring ----------------------------------------------------------------------------------------------------------
 
-_Turns = Iterator[tuple[Extent, ...]]
-
 
 class _Way(NamedTuple):
     """A way of reading that is measured."""
@@ -330,13 +328,6 @@ class _Way(NamedTuple):
     streams: int
     how: str
     read: Callable[[Budget], Reading | str]  # words: why it could not be done
-
-
-class _Measured(NamedTuple):
-    """What the ways of one kind come to."""
-
-    found: Found
-    cut: tuple[str, ...] = ()  # ways for which the time was up before three repetitions were read to their end
 
 
 def measure_storage(folder: Path | None, budget: Budget, say: Callable[[str], None], *, least: int = MIN_WEIGHTS) -> Found:  # fmt: skip
@@ -349,23 +340,23 @@ def measure_storage(folder: Path | None, budget: Budget, say: Callable[[str], No
     if not hasattr(os, "preadv"):
         return Found((), ("storage: not measured: this platform has no preadv",))
     size = max(STREAMS[-1] * EXTENT, min(_MAX_READ, int(available_memory() / 8)))
+    cut: list[str] = []
     say("storage: preparing")
     try:
         with sample_of(folder, budget.part(_WRITING_SHARE), least) as sample, memory_window() as window:
-            cold = _Measured(Found((), (_NO_DISK,)))
+            found = Found((), (_NO_DISK,))
             if not in_memory(folder or default_folder()):
-                cold = _measured(_cold_ways(sample, size, window), sample, budget.part(_COLD_SHARE), say)
-            hot = _measured(_hot_ways(sample, size, window, budget), sample, budget, say)
+                found = _measured(_cold_ways(sample, size, window), sample, budget.part(_COLD_SHARE), say, cut)
+            found = found.joined(_measured(_hot_ways(sample, size, window, budget), sample, budget, say, cut))
     except (OSError, StartupModelError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         return Found((), (f"storage: not measured: {reason}",))
-    found = cold.found.joined(hot.found)
-    return found.joined(Found((), (*_cut_short((*cold.cut, *hot.cut)), *_suspicions(found))))
+    return found.joined(Found((), (*_cut_short(cut), *_suspicions(found))))
 
 
-def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[str], None]) -> _Measured:
-    """Repetitions of each way, one at least, as long as its share of the time lasts."""
-    found, warnings, cut = [], [], []
+def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[str], None], cut: list[str]) -> Found:
+    """Repetitions of each way, one at least, as long as its share of the time lasts; ``cut`` gets the ways for which that was not enough."""
+    found, warnings = [], []
     for index, way in enumerate(ways):
         if way.streams > len(sample.extents):
             warnings.append(f"storage: {way.name}: too few bytes for {way.streams} readers at once, left out")
@@ -385,7 +376,7 @@ def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[s
         words = f"{way.streams} sequential reader{'s' if way.streams > 1 else ''}, {sample.words}, {way.how}"
         size = median(reading.size for reading in readings)
         found.append(Measurement.of(way.name, rates, "B/s", words, time.monotonic() - begin, size=size))
-    return _Measured(Found(tuple(found), tuple(warnings)), tuple(cut))
+    return Found(tuple(found), tuple(warnings))
 
 
 def _repeat(way: _Way, budget: Budget) -> list[Reading] | str:
@@ -408,8 +399,11 @@ def _cold_ways(sample: Sample, size: int, window: memoryview) -> list[_Way]:
     evicted = f"through the page cache, evicted before (fadvise{'' if seen else ', unchecked: files of another user'})"
     if not can_read_directly(sample.extents[0].path):
         return [_Way(cold_name(n), n, evicted, partial(_read_evicted, turns, n, window)) for n in STREAMS]
-    direct = "past the page cache (O_DIRECT)"
-    ways = [_Way(cold_name(n), n, direct, partial(_read_direct, turns, n, window)) for n in STREAMS]
+
+    def read(streams: int, left: Budget) -> Reading:
+        return read_streams(next(turns), streams, window, left, direct=True)
+
+    ways = [_Way(cold_name(n), n, "past the page cache (O_DIRECT)", partial(read, n)) for n in STREAMS]
     return [ways[0], _Way(BUFFERED, 1, evicted, partial(_read_evicted, turns, 1, window)), *ways[1:]]
 
 
@@ -429,11 +423,9 @@ def _hot_ways(sample: Sample, size: int, window: memoryview, budget: Budget) -> 
     return [_Way(hot_name(n), n, how, partial(read, n)) for n in STREAMS if n <= len(kept)]
 
 
-def _read_direct(turns: _Turns, streams: int, window: memoryview, budget: Budget) -> Reading:
-    return read_streams(next(turns), streams, window, budget, direct=True)
-
-
-def _read_evicted(turns: _Turns, streams: int, window: memoryview, budget: Budget) -> Reading | str:
+def _read_evicted(
+    turns: Iterator[tuple[Extent, ...]], streams: int, window: memoryview, budget: Budget
+) -> Reading | str:
     """Of files that were taken out of the page cache first; not where they are seen to stay in it."""
     extents = next(turns)
     try:
@@ -446,9 +438,9 @@ def _read_evicted(turns: _Turns, streams: int, window: memoryview, budget: Budge
     return read_streams(extents, streams, window, budget)
 
 
-def _cut_short(names: Iterable[str]) -> Iterator[str]:
+def _cut_short(names: Sequence[str]) -> Iterator[str]:
     """Which measurements ended before their three readings."""
-    if names := list(names):
+    if names:
         yield f"storage: the time was up before all was read, fewer bytes count: {', '.join(names)}; give more seconds"
 
 
