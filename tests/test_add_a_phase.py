@@ -10,11 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from log_samples import SAMPLES
 
-from calibration import calibrate, cross_validate, diff_profiles, read_runs, write_runs
+from calibration import calibrate, cross_validate, diagnose, diff_profiles, parse_log, read_runs, write_runs
 from calibration.gate import gate
+from calibration.logs.watch import StartupWatch
 from calibration.runs.record import RunRecord
-from startup_model import Profile, plots, predict, sensitivity, sweep, what_if
+from startup_model import EngineConfig, Profile, plots, predict, sensitivity, sweep, what_if
+from startup_model.engines.engine import Engine
 from startup_model.formula import Values
 from startup_model.manifests import FORMATS, DeploymentRequest, render
 from startup_model.phases import PHASES, ROLLUPS, Groups, Seconds, Style, phase, temporary_phases
@@ -128,6 +131,59 @@ def test_a_gate_judges_it(fitted: Profile, measured: list[RunRecord], tmp_path: 
     report = gate(read_runs(tmp_path / "slow.jsonl"), fitted)
     assert not report.passed
     assert "kernel_warmup" in report.text()
+
+
+WARM = SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"].text
+WORDING = "INFO 07-01 20:00:48 [x.py:1] Kernels were built in 0.50 s\n"
+LOG = WARM.replace("INFO 07-01 20:00:48 [core", f"{WORDING}INFO 07-01 20:00:48 [core")
+
+
+@pytest.fixture
+def _wording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a release prints when the phase is over, as a row of its engine's table."""
+    original = Engine.text
+    row = 'rows = [\n    ["kernels_built", "Kernels were built in {kernel_warmup_s}", {phase = "kernel_warmup"}],'
+    monkeypatch.setattr(Engine, "text", lambda engine, name: original(engine, name).replace("rows = [", row, 1))
+
+
+@pytest.mark.usefixtures("_wording")
+def test_logs_are_parsed_with_it() -> None:
+    found, before = parse_log(LOG), parse_log(WARM)
+    assert found.phases["kernel_warmup"] == 0.5
+    assert list(found.phases)[-3:] == ["kernel_warmup", "api_ready", "unattributed"]
+    assert {**found.phases, "kernel_warmup": 0.0, "unattributed": 0.0} == {
+        **before.phases,
+        "kernel_warmup": 0.0,
+        "unattributed": 0.0,
+    }
+    assert "kernel_warmup" not in found.derived
+    assert found.phase_evidence["kernel_warmup"].text.endswith("Kernels were built in 0.50 s")
+    assert found.to_run(NODE, model=MODELS[0]).phases["kernel_warmup"] == 0.5
+    late = (
+        LOG.replace("0.50 s", "70.0 s")
+        .replace("20:00:48 [x", "20:01:58 [x")
+        .replace("20:00:48 [core", "20:01:58 [core")
+    )
+    slow = parse_log(late.replace("20:00:49", "20:02:00"))
+    assert diagnose(slow)[0].kind == "kernel_warmup_bound"
+
+
+@pytest.mark.usefixtures("_wording")
+def test_a_watch_shows_it(fitted: Profile) -> None:
+    watch = StartupWatch(
+        hardware="h100-nvl",
+        model=MODELS[0],
+        engine=EngineConfig(**STATES),
+        profile=fitted,
+        page_cache="hot",
+        compile_cache="warm",
+    )  # type: ignore[arg-type]
+    begin, _ = LOG.replace("0.9.2", "0.10.2").split(WORDING)
+    watch.feed(begin, 0.0)
+    assert watch.outlook(0.1).phase == "kernel_warmup"
+    watch.feed(WORDING, 5.0)
+    assert watch.outlook(5.0).phase == "api_ready"
+    assert watch.outlook(5.0).finished[-1][0] == "kernel_warmup"
 
 
 def test_manifests_are_planned_with_it(fitted: Profile) -> None:

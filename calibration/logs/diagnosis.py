@@ -215,7 +215,7 @@ def _difference(base: LoggedStart, other: LoggedStart) -> Difference:
     sign = 1 if set(signs.values()) == {1} else -1
     has_them = base if sign > 0 else other
     known = [has_them.phases[name] for name in isolates if name in has_them.phases]
-    names = [name for name in PHASES if name in base.phases or name in other.phases]
+    names = [str(name) for name in PHASES if name in base.phases or name in other.phases]
     return Difference(
         label=" + ".join(labels) or "same settings",
         isolates=tuple(isolates),

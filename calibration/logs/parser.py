@@ -155,7 +155,7 @@ class StartupLogParser:
         self._tables = log_tables()
         for table in self._tables.values():
             if unknown := table.phases() - PHASES.keys():
-                raise UnknownNameError(f"{table.name}/log.toml: phase", min(unknown), PHASES)
+                raise UnknownNameError(f"{table.name}/log.toml: phase", min(unknown), map(str, PHASES))
         self._progress, self._wants_events, self._by_carrier = progress, events, by_carrier
         self._lines = 0  # that were scanned
         self._last_byte = b"\n"

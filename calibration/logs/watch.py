@@ -130,7 +130,7 @@ class StartupWatch:
         self._reset()
 
     def _reset(self) -> None:
-        self._order = {name: index for index, name in enumerate(PHASES)}
+        self._order = {str(name): index for index, name in enumerate(PHASES)}
         self._known: object = None
         self._plan: tuple[Expectation, ...] = ()
         self._reached = -1  # place of the last phase that ended

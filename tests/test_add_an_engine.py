@@ -1,0 +1,180 @@
+"""An engine is one folder, also in a package of its own: its entry point is all that is needed to predict, parse, calibrate, watch and plan with it.
+
+This file writes such a package: ``sprinter``. Nothing in the project knows of it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import command
+import pytest
+
+from calibration import calibrate, diagnose, parse_log
+from calibration.logs.watch import StartupWatch
+from startup_model import EngineConfig, engines, predict
+from startup_model.engines.engine import Engine
+from startup_model.errors import UnknownNameError
+
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+PROGRAM = """
+from startup_model.engines.engine import CaptureCount, Engine, Flag, Launch, LoadFormat, Resolved
+from startup_model.engines.flags import integer, switch, with_value
+
+
+def resolve(config, model, hardware, version):
+    return Resolved(
+        engine="sprinter", version=version, version_text=config.version or "1.0", generation="sprinter", dtype_bytes=2.0,
+        kv_cache_dtype_bytes=2.0, gpu_memory_utilization=0.9, max_model_len=2048, max_num_batched_tokens=2048,
+        max_num_seqs=config.max_num_seqs or 64, block_size=32, load_format=LoadFormat(), captures=CaptureCount(8, 8, (1, 2, 4, 8)),
+    )
+
+
+ENGINE = Engine(
+    name="sprinter", package=__name__, default_version="1.0", resolve=resolve,
+    launch=Launch(("sprinter", "serve"), "--model", "sprinter", "server.py", positional_model=True),
+    flags={"--model": Flag("model", str), "--ranks": Flag("tp", integer, with_value), "--eager": Flag("enforce_eager", switch)},
+)
+"""
+TABLE = """
+clock = "bracketed"
+complete_arguments = true
+seconds = [{phase = "weight_load", sum = ["load_weights_s"]}, {phase = "graph_capture", sum = ["graph_capture_s"]}]
+rows = [
+    ["server_begun", "Sprinter {=engine_version} on your marks", {mark = "begins"}],
+    ["arguments", "given: ", {mark = "settings"}],
+    ["spawn_begun", "workers leave the blocks", {phase = "framework_bootstrap"}],
+    ["load_begun", "weights of {=model} wanted", {phase = "worker_spawn"}],
+    ["weights_loaded", "weights in after {load_weights_s}, {weights_gib}", {phase = "weight_load"}],
+    ["pool_laid_out", "pool of {kv_cache_tokens} tokens", {phase = "kv_cache_init"}],
+    ["graphs_captured", "graphs in {graph_capture_s}", {phase = "graph_capture"}],
+    ["ready", "go", {phase = "api_ready", mark = "ready", weak = true}],
+]
+milestones = [
+    {event = "spawn_begun", ends = "framework_bootstrap"},
+    {event = "load_begun", ends = "worker_spawn"},
+    {event = "weights_loaded", ends = "weight_load"},
+    {event = "pool_laid_out", ends = "kv_cache_init", rest = ["memory_profiling", "kv_cache_init"]},
+    {event = "graphs_captured", ends = "graph_capture", rest = []},
+    {event = "ready", ends = "api_ready"},
+]
+failures = [["pulled a muscle", "capture_failed", 5]]
+
+[remedies]
+rest = {action = "--eager", price = "slower decoding"}
+
+[advice]
+capture_failed = ["rest"]
+"""
+LOG = f"""\
+[2026-03-02 10:00:00] Sprinter 1.4 on your marks
+[2026-03-02 10:00:01] given: model='{MODEL}', ranks=1
+[2026-03-02 10:00:06] workers leave the blocks
+[2026-03-02 10:00:09] weights of {MODEL} wanted
+[2026-03-02 10:00:16] weights in after 6.50 s, 14.99 GiB
+[2026-03-02 10:00:18] pool of 400,000 tokens
+[2026-03-02 10:00:21] graphs in 2.50 s
+[2026-03-02 10:00:23] go
+"""
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    folder = tmp_path / "sprinter"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(PROGRAM)
+    (folder / "log.toml").write_text(TABLE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "sprinter", raising=False)
+
+    def load() -> object:
+        return importlib.import_module("sprinter").ENGINE
+
+    entry = SimpleNamespace(name="sprinter", value="sprinter:ENGINE", load=load)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry] if group == engines.GROUP else [])
+    engines.forget_installed()
+    yield
+    engines.unregister("sprinter")
+    engines.forget_installed()
+    sys.modules.pop("sprinter", None)
+
+
+def test_it_is_predicted() -> None:
+    found = predict(MODEL, "h100-sxm", "sprinter serve a/b --eager")
+    assert (found.total_s > 0, found.context.start.engine.engine) == (True, "sprinter")
+
+
+def test_its_logs_are_parsed() -> None:
+    found = parse_log(LOG)
+    assert (found.engine, found.engine_version, found.model, found.status, found.wall_s) == (
+        "sprinter",
+        "1.4",
+        MODEL,
+        "ok",
+        23,
+    )
+    assert (found.tp, found.pp, found.dp) == (1, 1, 1)
+    seconds = {
+        "framework_bootstrap": 6,
+        "worker_spawn": 3,
+        "weight_load": 6.5,
+        "memory_profiling": 2,
+        "graph_capture": 2.5,
+        "api_ready": 2,
+    }
+    assert {name: found.phases[name] for name in seconds} == seconds
+    assert found.joint == {"memory_profiling": ("memory_profiling", "kv_cache_init")}
+    assert found.facts["weights_gib"] == 14.99
+    assert diagnose(found)[0].kind == "storage_bound"
+
+
+def test_its_failures_have_its_remedies() -> None:
+    failed = parse_log(LOG[: LOG.index("[2026-03-02 10:00:21]")] + "[2026-03-02 10:00:20] pulled a muscle\n")
+    (finding,) = diagnose(failed)
+    assert (finding.kind, [remedy[:3] for remedy in finding.remedies]) == (
+        "capture_failed",
+        [("--eager", "slower decoding", "sprinter")],
+    )
+
+
+def test_its_logs_calibrate_a_host() -> None:
+    record = parse_log(LOG).to_run("h100-sxm", process_start_s=1.0, page_cache="hot")
+    assert (record.engine.engine, record.engine.version, record.ready_s) == ("sprinter", "1.4", 24)
+    profile = calibrate([record], "h100-nvl-epyc-9354", held_out=False).profile
+    found = predict(MODEL, "h100-sxm", EngineConfig(engine="sprinter", version="1.4"), profile=profile)
+    assert found.phases["graph_capture"].seconds == pytest.approx(2.5, rel=0.2)
+
+
+def test_its_starts_are_watched() -> None:
+    watch = StartupWatch(hardware="h100-sxm")
+    lines = LOG.splitlines(keepends=True)
+    for line in lines[:5]:
+        watch.feed(line, 0.0)
+    outlook = watch.outlook(0.0)
+    assert (watch.problem, outlook.status) == (None, "starting")
+    assert outlook.finished[-1][0].split("+")[-1] == "weight_load"
+    assert outlook.residual_delay_s is not None
+    watch.feed("".join(lines[5:]), 1.0)
+    assert watch.outlook(1.0).status == "ready"
+
+
+def test_replicas_are_planned_with_it() -> None:
+    done = command.run("plan", "--hardware", "h100-sxm", "--engine", f"sprinter serve {MODEL}", "--rate", "6/h")
+    assert done.status == 0, done.err
+    assert "warm" in done.out
+
+
+def test_a_table_with_an_unknown_phase_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = TABLE.replace('phase = "worker_spawn"', 'phase = "worker_spawning"')
+    original = Engine.text
+    monkeypatch.setattr(
+        Engine, "text", lambda engine, name: wrong if engine.name == "sprinter" else original(engine, name)
+    )
+    with pytest.raises(
+        UnknownNameError, match=r"sprinter/log\.toml: phase = 'worker_spawning'.*did you mean 'worker_spawn'"
+    ):
+        parse_log(LOG)
