@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from startup_model.errors import ConfigError
 from startup_model.models import decoders, recurrent
 from startup_model.models.config import ModelConfig
 from startup_model.models.families import family_names, find_family
 from startup_model.models.layers import Attention, LatentAttention, MixtureOfExperts
+from startup_model.models.parts import Family
 from startup_model.models.vision import PROJECTORS, TOWERS, count_vision, vision_table
 
 REFERENCE = json.loads((Path(__file__).parent / "reference" / "parameter_counts.json").read_text(encoding="utf-8"))
@@ -508,6 +510,7 @@ def test_every_row_is_a_line_that_can_be_built() -> None:
     for name in family_names():
         family = find_family(name)
         assert family is not None
+        assert TypeAdapter(Family).validate_python(family, strict=True) == family
         assert hasattr(decoders, family.build) or hasattr(recurrent, family.build)
     assert find_family("generic") is not None
     assert find_family("# Qwen") is None

@@ -81,7 +81,7 @@ def falcon(f: Fields, family: Family) -> Skeleton:
     parallel = new or f.flag("parallel_attn")
     norms = 2 if not parallel else f.integer("num_ln_in_parallel_attn", 2) if new else 1
     layer = (parts.attention(f, family, kv_heads), parts.dense(f, family))
-    row = family.model_copy(update={"norms": norms, "parallel": parallel})
+    row = family._replace(norms=norms, parallel=parallel)
     return parts.mixed(f, row, [layer] * f.integer("num_hidden_layers"))
 
 
@@ -132,7 +132,7 @@ def mllama(f: Fields, family: Family) -> Skeleton:
         f.integer("hidden_size"),
     )
     looking = sum(i in named for i in range(number))
-    image = parts.attention(f, family.model_copy(update={"qk_norm": "head"}), attends_to_images=True)
+    image = parts.attention(f, family._replace(qk_norm="head"), attends_to_images=True)
     groups = [
         LayerGroup(count=count, mixer=mixer, feed_forward=parts.dense(f, family), norm_parameters=2 * hidden, other_parameters=gates)
         for count, mixer, gates in ((number - looking, parts.attention(f, family), 0), (looking, image, 2))

@@ -35,7 +35,7 @@ def find_family(model_type: str) -> Family | None:
     row = _row(model_type.lower())
     if isinstance(row, str):
         return find_family(row)
-    return None if row is None else Family.model_validate(_whole(row))
+    return None if row is None else Family(**_whole(row))
 
 
 def _whole(row: Mapping[str, Any]) -> dict[str, Any]:

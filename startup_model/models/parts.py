@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Annotated, Any, Literal, NamedTuple
-
-from pydantic import Field
+from typing import Any, Literal, NamedTuple
 
 from startup_model.errors import out_of_range
-from startup_model.frozen import FrozenModel
 from startup_model.models.fields import Fields
 from startup_model.models.layers import (
     Attention,
@@ -27,12 +24,12 @@ Switch = bool | str
 """On, off, or as flags of the config say: ``"a|b"`` is on with either of the two, ``"!a"`` without it."""
 
 
-class Family(FrozenModel):
+class Family(NamedTuple):
     """One make of models, a row of ``data/families.toml``: the function that builds its layers, and its switches."""
 
     build: str = "decoder"
     """Function of ``decoders`` or ``recurrent``."""
-    defaults: dict[str, Any] = Field(default_factory=dict)
+    defaults: Mapping[str, Any] = {}
     """Those of the model's configuration class: a config.json leaves out what equals them."""
     mixer: Literal["attention", "latent", "indexed", "mimo"] = "attention"
     bias: Switch = False
@@ -65,14 +62,14 @@ class Family(FrozenModel):
     shared_gate: bool = False
     expert_bias: Switch = False
     router_bias: Switch = False
-    norms: Annotated[int, Field(ge=0)] = 2
+    norms: int = 2
     """Norms a layer; 0: norms have no parameters."""
     norm_bias: Switch = False
     parallel: Switch = False
     """Attention and feed-forward part read the same input ..."""
     parallel_norms: int | None = None
     """... and a layer then has this many norms."""
-    other: dict[str, int] = Field(default_factory=dict)
+    other: Mapping[str, int] = {}
     """Further parameters of a layer: field -> factor; ``head_dim`` is that of the attention, ``one`` is 1."""
     tied: bool = False
     """The head is the embedding unless the config says otherwise."""
