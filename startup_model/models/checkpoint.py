@@ -43,6 +43,10 @@ class CheckpointFiles(NamedTuple):
     source: str
 
 
+def _unusable(path: Path, problem: str, what: str = "the file is damaged or truncated") -> InputFileError:
+    return InputFileError(f"{path}: {problem}; {what}")
+
+
 def measure_checkpoint(folder: Path) -> CheckpointFiles | None:
     """Size of the safetensors (else GGUF) checkpoint in ``folder``, or None when there is none.
 
@@ -54,13 +58,12 @@ def measure_checkpoint(folder: Path) -> CheckpointFiles | None:
     try:
         shards = sorted(path for path in folder.glob("*.safetensors") if is_file(path))
     except OSError as error:
-        raise InputFileError(f"{folder}: {error.strerror or error}; give a folder that can be read") from None
+        raise _unusable(folder, f"{error.strerror or error}", "give a folder that can be read") from None
     # Mistral ships the same weights a second time in one consolidated file, which engines do not read.
     shards = [path for path in shards if not path.name.startswith("consolidated")] or shards
     if len(shards) > _MAX_SHARDS:
-        raise InputFileError(
-            f"{folder}: {len(shards)} safetensors files, more than {_MAX_SHARDS}; give the folder of one model"
-        )
+        problem = f"{len(shards)} safetensors files, more than {_MAX_SHARDS}"
+        raise _unusable(folder, problem, "give the folder of one model")
     pointers = [size for size in map(_pointer_size, shards) if size is not None]
     if shards and len(pointers) == len(shards):
         return CheckpointFiles(sum(pointers), len(shards), "Git LFS pointers")
@@ -75,9 +78,8 @@ def _indexed(folder: Path, path: Path) -> CheckpointFiles | None:
         return _measured(folder / name for name in names)
     if present:
         absent = sorted(set(names) - set(present))
-        raise InputFileError(
-            f"{path}: names {len(absent)} shard(s) that are not in the folder, first {shown(absent[0])}; finish the download"
-        )
+        problem = f"names {len(absent)} shard(s) that are not in the folder, first {shown(absent[0])}"
+        raise _unusable(path, problem, "finish the download")
     metadata = index.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     if isinstance(total, int | float) and not isinstance(total, bool) and 1 <= total < 2**53:
@@ -89,19 +91,17 @@ def _shard_names(index: dict[str, object], path: Path) -> list[str]:
     """Names of the shards in an index, checked to be plain file names of its own folder."""
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise InputFileError(f"{path}: has no weight_map; give the index that came with the checkpoint")
+        raise _unusable(path, "has no weight_map", "give the index that came with the checkpoint")
     for tensor, name in weight_map.items():
         if not isinstance(name, str):
-            raise InputFileError(
-                f"{path}: the shard of {shown(tensor)} is {shown(name)}, not a name; the index is damaged"
-            )
+            raise _unusable(path, f"the shard of {shown(tensor)} is {shown(name)}, not a name", "the index is damaged")
         if name != Path(name).name or name in ("", ".", ".."):
-            raise InputFileError(
-                f"{path}: names the shard {shown(name)} outside its folder; the index is damaged or hostile"
+            raise _unusable(
+                path, f"names the shard {shown(name)} outside its folder", "the index is damaged or hostile"
             )
     names = sorted(set(weight_map.values()))
     if len(names) > _MAX_SHARDS:
-        raise InputFileError(f"{path}: names {len(names)} shards, more than {_MAX_SHARDS}; the index is damaged")
+        raise _unusable(path, f"names {len(names)} shards, more than {_MAX_SHARDS}", "the index is damaged")
     return names
 
 
@@ -142,9 +142,8 @@ def _measured(shards: Iterable[Path]) -> CheckpointFiles:
         size, header = _tensor_and_header_bytes(path)
         tensors, headers, files = tensors + size, headers + header, files + 1
         if headers > _MAX_ALL_HEADERS:
-            raise InputFileError(
-                f"{path}: the headers up to this file take {headers} bytes, more than {_MAX_ALL_HEADERS}; this is not a checkpoint"
-            )
+            problem = f"the headers up to this file take {headers} bytes, more than {_MAX_ALL_HEADERS}"
+            raise _unusable(path, problem, "this is not a checkpoint")
     return CheckpointFiles(tensors, files, "safetensors headers")
 
 
@@ -162,21 +161,17 @@ def _tensor_and_header_bytes(path: Path) -> tuple[int, int]:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or not 2 <= length <= min(_MAX_HEADER, size - 8):
-            raise InputFileError(
-                f"{path}: header length {length} does not fit a file of {size} bytes; the file is damaged or truncated"
-            )
+            raise _unusable(path, f"header length {length} does not fit a file of {size} bytes")
         content = file.read(length)
     header = parse_json_object(content, str(path), "a safetensors header")
     data, position = size - 8 - length, 0
     spans = [_span(entry, name, data, path) for name, entry in header.items() if name != "__metadata__"]
     for start, end in sorted(spans):
         if start != position:
-            raise InputFileError(f"{path}: tensors overlap or leave a gap at byte {position}; the file is damaged")
+            raise _unusable(path, f"tensors overlap or leave a gap at byte {position}", "the file is damaged")
         position = end
     if position != data:
-        raise InputFileError(
-            f"{path}: {data} bytes of data, but the tensors end at byte {position}; the file is damaged"
-        )
+        raise _unusable(path, f"{data} bytes of data, but the tensors end at byte {position}", "the file is damaged")
     return position, length
 
 
@@ -189,9 +184,7 @@ def _span(entry: object, name: str, data: int, path: Path) -> tuple[int, int]:
         and 0 <= span[0] <= span[1] <= data
     ):
         return span[0], span[1]
-    raise InputFileError(
-        f"{path}: tensor {shown(name)} has data_offsets that do not lie in the file; the file is damaged or truncated"
-    )
+    raise _unusable(path, f"tensor {shown(name)} has data_offsets that do not lie in the file")
 
 
 class HubModel(NamedTuple):
@@ -233,8 +226,7 @@ def read_hub(repository: str, revision: str | None = None, endpoint: str | None 
         raise
     except Exception as error:  # the HTTP client, and so the type of a refused connection, changes with huggingface_hub
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputFileError(
-            f"hub:{repository}: cannot be read ({reason}); check the id, the network and the token"
-        ) from None
+        remedy = "check the id, the network and the token"
+        raise InputFileError(f"hub:{repository}: cannot be read ({reason}); {remedy}") from None
     tokenizer = sizes.get("tokenizer.json") or sizes.get("tokenizer.model")
     return HubModel(config, sum(weights) or None, len(weights) or None, tokenizer or None)

@@ -141,11 +141,8 @@ class LatentAttention(_Mixer):
 
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         heads = split(self.num_heads, tp)
-        query = (
-            hidden_size * heads * self.head_dim
-            if self.q_lora_rank is None
-            else hidden_size * self.q_lora_rank + self.q_lora_rank * heads * self.head_dim
-        )
+        down = hidden_size * (self.q_lora_rank or 0)
+        query = down + (self.q_lora_rank or hidden_size) * heads * self.head_dim
         compressed = hidden_size * (self.kv_lora_rank + self.qk_rope_head_dim)
         expanded = self.kv_lora_rank * heads * (self.qk_nope_head_dim + self.v_head_dim)
         output = heads * self.v_head_dim * hidden_size
@@ -418,11 +415,8 @@ class MixtureOfExperts(FrozenModel):
 
     def parameters(self, hidden_size: int, tp: int = 1, ep: int = 1) -> Counter[str]:
         # Expert parallelism spreads whole experts; without it each expert is cut over the tensor-parallel ranks.
-        experts, width = (
-            (split(self.num_experts, ep), self.intermediate_size)
-            if ep > 1
-            else (self.num_experts, split(self.intermediate_size, tp))
-        )
+        experts = split(self.num_experts, ep)
+        width = self.intermediate_size if ep > 1 else split(self.intermediate_size, tp)
         up = 2 if self.gated else 1
         inner = self.latent_size or hidden_size
         one = (up + 1) * inner * width + (up * width + inner) * self.bias
@@ -436,18 +430,9 @@ class MixtureOfExperts(FrozenModel):
 
 
 Mixer = Annotated[
-    Attention
-    | LatentAttention
-    | Mamba
-    | Mamba2
-    | GatedDeltaNet
-    | KimiDeltaAttention
-    | LightningAttention
-    | ShortConvolution
-    | GatedLinearRecurrence
-    | ReceptanceTimeMix,
+    Attention | LatentAttention | Mamba | Mamba2 | GatedDeltaNet | KimiDeltaAttention | LightningAttention | ShortConvolution | GatedLinearRecurrence | ReceptanceTimeMix,
     Field(discriminator="kind"),
-]
+]  # fmt: skip
 FeedForward = Annotated[DenseFeedForward | MixtureOfExperts | ReceptanceFeedForward, Field(discriminator="kind")]
 
 

@@ -17,6 +17,7 @@ from pydantic import Field
 from startup_model.errors import wrong_type
 from startup_model.frozen import FrozenModel
 from startup_model.models.fields import Fields
+from startup_model.models.parts import Switch, is_on
 
 
 class Vision(NamedTuple):
@@ -28,26 +29,59 @@ class Vision(NamedTuple):
     """Tower and projector are in the tables; otherwise the count is the estimate of a plain vision transformer."""
 
 
-class Row(FrozenModel):
-    """One make of tower or projector: the function that counts it, and the defaults of its configuration class."""
+class Tower(FrozenModel):
+    """One make of tower: the function that counts it, its switches, and the defaults of its configuration class."""
 
-    count: str
-    tower: str = ""
-    positions: str = "patches"
+    count: str = "transformer"
+    positions: str = ""
+    """Learned positions: none, ``patches`` of an image, ``patches+1``, or as many as a field says."""
+    vectors: int = 0
+    """Class tokens and norms around the layers, in hidden sizes."""
+    patch_bias: bool = True
+    plain: bool = False
+    """Gated layers without biases."""
     head: bool = False
+    """A pooling head, unless the config says otherwise."""
     defaults: dict[str, Any] = Field(default_factory=dict)
 
 
-@lru_cache(maxsize=1)
-def vision_table() -> Mapping[str, Mapping[str, Row]]:
+class Projector(FrozenModel):
+    """One make of projector: inputs (several patches folded into one, perhaps) -> middle -> hidden size of the language model."""
+
+    count: str = "layers"
+    tower: str
+    """Type of the tower where ``vision_config`` names none that is in the table."""
+    inputs: str = "hidden_size"
+    fold: str = ""
+    norms: int = 0
+    """Parameters of a norm over the inputs for each of them."""
+    norms_if: Switch = True
+    middle: str = ""
+    """Width between two layers; "hidden_size" is that of the language model. Nothing: one layer."""
+    halved: bool = False
+    """The activation between the two layers is gated."""
+    bias: Switch = True
+    newline: bool = False
+    """A learned end of a row of patches."""
+    defaults: dict[str, Any] = Field(default_factory=dict)
+
+
+class Tables(FrozenModel):
     """Towers and projectors by ``model_type``."""
+
+    towers: dict[str, Tower]
+    projectors: dict[str, Projector]
+
+
+@lru_cache(maxsize=1)
+def vision_tables() -> Tables:
+    """The tables of towers and projectors."""
     import tomllib  # not before a model with a tower is built
 
-    text = files("startup_model").joinpath("data/vision.toml").read_text(encoding="utf-8")
-    return {
-        kind: {name: Row.model_validate(rows[row] if isinstance(row, str) else row) for name, row in rows.items()}
-        for kind, rows in tomllib.loads(text).items()
-    }
+    tables = tomllib.loads(files("startup_model").joinpath("data/vision.toml").read_text(encoding="utf-8"))
+    for rows in tables.values():
+        rows |= {name: rows[row] for name, row in rows.items() if isinstance(row, str)}
+    return Tables.model_validate(tables)
 
 
 def count_vision(config: Mapping[str, Any], language_hidden_size: int) -> Vision:
@@ -61,23 +95,21 @@ def count_vision(config: Mapping[str, Any], language_hidden_size: int) -> Vision
     raw = wrapper.section("vision_config")
     if raw is None:
         return Vision(0, exact=True)
-    table = vision_table()
-    projector = table["projectors"].get(wrapper.text("model_type"))
+    tables = vision_tables()
+    projector = tables.projectors.get(wrapper.text("model_type"))
     if projector is None:
         return Vision(_plain_estimate(raw), exact=False)
-    tower = table["towers"].get(raw.text("model_type")) or table["towers"][projector.tower]
+    tower = tables.towers.get(raw.text("model_type")) or tables.towers[projector.tower]
     vision, whole = Fields(raw.raw, tower.defaults, raw.path), Fields(wrapper.raw, projector.defaults, wrapper.path)
-    count = TOWERS[tower.count](vision, tower) + PROJECTORS[projector.count](whole, vision, language_hidden_size)
-    return Vision(count, exact=True)
+    joined = PROJECTORS[projector.count](whole, vision, language_hidden_size, projector)
+    return Vision(TOWERS[tower.count](vision, tower) + joined, exact=True)
 
 
 def _plain_estimate(f: Fields) -> int:
     """A plain vision transformer: layers x (4 h^2 + 2 h f) + patch embedding; 0 where the section does not say its
     size."""
-    layers, hidden = (
-        f.optional("num_hidden_layers") or f.optional("depth"),
-        f.optional("hidden_size") or f.optional("embed_dim"),
-    )
+    layers = f.optional("num_hidden_layers") or f.optional("depth")
+    hidden = f.optional("hidden_size") or f.optional("embed_dim")
     if layers is None or hidden is None:
         return 0
     width, patch = f.optional("intermediate_size") or 4 * hidden, _side(f, "patch_size", 14)
@@ -136,29 +168,23 @@ def _plain(f: Fields, **more: Any) -> int:
 # --- towers -----------------------------------------------------------------------------------------------------------
 
 
-def _siglip(f: Fields, row: Row) -> int:
-    """SigLIP: patches, learned positions, layers, a norm, and a head (a probe that attends to all patches, a norm, a feed-forward part) where one is used."""
+def _transformer(f: Fields, row: Tower) -> int:
+    """Patches, learned positions, layers, norms and tokens around them; the head has a probe that attends to all patches, a norm, a feed-forward part."""
     hidden, width = f.integer("hidden_size"), f.integer("intermediate_size")
-    positions = _patches(f) if row.positions == "patches" else f.integer(row.positions)
+    positions = 0
+    if row.positions:
+        positions = (
+            _patches(f) + row.positions.count("+1") if row.positions.startswith("patches") else f.integer(row.positions)
+        )
+    biased = not row.plain
+    layers = _plain(f, qkv_bias=biased, output_bias=biased, mlp_bias=biased, norm_bias=biased, gated=row.plain)
     head = hidden + 4 * _linear(hidden, hidden) + 2 * hidden + _linear(hidden, width) + _linear(width, hidden)
     has_head = row.head and f.flag("vision_use_head", default=True)
-    return _embedding(f, hidden) + positions * hidden + _plain(f) + 2 * hidden + (head if has_head else 0)
+    vectors = (positions + row.vectors) * hidden
+    return _embedding(f, hidden, bias=row.patch_bias) + vectors + layers + (head if has_head else 0)
 
 
-def _clip(f: Fields, row: Row) -> int:
-    """CLIP: a class token, positions for it and the patches, and a norm before and after the layers."""
-    hidden = f.integer("hidden_size")
-    return hidden + _embedding(f, hidden, bias=False) + (_patches(f) + 1) * hidden + _plain(f) + 4 * hidden
-
-
-def _pixtral(f: Fields, row: Row) -> int:
-    """Pixtral: gated layers without biases; positions are rotary."""
-    hidden = f.integer("hidden_size")
-    layers = _plain(f, qkv_bias=False, output_bias=False, mlp_bias=False, norm_bias=False, gated=True)
-    return _embedding(f, hidden, bias=False) + hidden + layers
-
-
-def _internvl(f: Fields, row: Row) -> int:
+def _internvl(f: Fields, row: Tower) -> int:
     """InternViT: layers scaled by two learned vectors."""
     hidden = f.integer("hidden_size")
     other = 2 * hidden + (2 * hidden if f.flag("use_qk_norm") else 0)
@@ -169,20 +195,19 @@ def _internvl(f: Fields, row: Row) -> int:
     return hidden + (hidden if f.flag("use_mask_token") else 0) + positions + _embedding(f, hidden) + layers + last
 
 
-def _internvl_chat(f: Fields, row: Row) -> int:
+def _internvl_chat(f: Fields, row: Tower) -> int:
     """InternViT as the models' own code has it: the same parts under other names, and no norm at the end."""
     names = {"attention_bias": f.flag("qkv_bias"), "use_qk_norm": f.flag("qk_normalization", default=True)}
     return _internvl(f.but(**names, norm_type=f.text("norm_type", "rms_norm"), use_mean_pooling=True), row)
 
 
-def _llama4(f: Fields, row: Row) -> int:
+def _llama4(f: Fields, row: Tower) -> int:
     """Llama 4: like CLIP, and an adapter that folds patches together before its two matrices."""
-    return _clip(f, row) + f.integer("projector_input_dim") * (
-        f.integer("intermediate_size") + f.integer("projector_output_dim")
-    )
+    widths = f.integer("intermediate_size") + f.integer("projector_output_dim")
+    return _transformer(f, row) + f.integer("projector_input_dim") * widths
 
 
-def _qwen2_vl(f: Fields, row: Row) -> int:
+def _qwen2_vl(f: Fields, row: Tower) -> int:
     """Qwen2-VL: ``embed_dim`` wide inside, ``hidden_size`` is that of the language model."""
     inner = f.integer("embed_dim")
     layers = _encoder(f.integer("depth"), inner, inner * f.integer("mlp_ratio"))
@@ -190,7 +215,7 @@ def _qwen2_vl(f: Fields, row: Row) -> int:
     return patches + layers + _qwen_merger(f, inner, f.integer("hidden_size"), 2 * inner)
 
 
-def _qwen2_5_vl(f: Fields, row: Row) -> int:
+def _qwen2_5_vl(f: Fields, row: Tower) -> int:
     """Qwen2.5-VL: gated layers with RMS norms."""
     inner = f.integer("hidden_size")
     layers = _encoder(f.integer("depth"), inner, f.integer("intermediate_size"), norm_bias=False, gated=True)
@@ -198,7 +223,7 @@ def _qwen2_5_vl(f: Fields, row: Row) -> int:
     return patches + layers + _qwen_merger(f, inner, f.integer("out_hidden_size"), inner)
 
 
-def _qwen3_vl(f: Fields, row: Row) -> int:
+def _qwen3_vl(f: Fields, row: Tower) -> int:
     """Qwen3-VL and 3.5: learned positions, and one more merger for each layer that feeds the language model
     directly."""
     inner, outputs = f.integer("hidden_size"), f.integer("out_hidden_size")
@@ -214,7 +239,7 @@ def _qwen_merger(f: Fields, inner: int, outputs: int, norm: int) -> int:
     return norm + _linear(merged, merged) + _linear(merged, outputs)
 
 
-def _glm4v(f: Fields, row: Row) -> int:
+def _glm4v(f: Fields, row: Tower) -> int:
     """GLM-4.1V: gated layers, a convolution that merges patches, and a gated part of its own."""
     inner, outputs, width = f.integer("hidden_size"), f.integer("out_hidden_size"), f.integer("intermediate_size")
     biases = {"qkv_bias": f.flag("attention_bias"), "output_bias": False, "mlp_bias": False, "norm_bias": False}
@@ -225,7 +250,7 @@ def _glm4v(f: Fields, row: Row) -> int:
     return patches + layers + 2 * inner + merge + merger
 
 
-def _mllama(f: Fields, row: Row) -> int:
+def _mllama(f: Fields, row: Tower) -> int:
     """Llama 3.2 Vision: layers over each tile, gated layers over all, and embeddings of tiles and aspect ratios."""
     hidden, width, tiles = f.integer("hidden_size"), f.integer("intermediate_size"), f.integer("max_num_tiles")
     positions, ratios = _patches(f) + 1, _length(f, "supported_aspect_ratios") + 1
@@ -235,7 +260,7 @@ def _mllama(f: Fields, row: Row) -> int:
     return hidden + _embedding(f, hidden, bias=False) + tile_embeddings + 4 * hidden + local + overall
 
 
-def _moonvit(f: Fields, row: Row) -> int:
+def _moonvit(f: Fields, row: Tower) -> int:
     """MoonViT (Kimi): learned positions that are stretched to the image, and a norm after the layers."""
     hidden = f.integer("hidden_size")
     height = f.integer("init_pos_emb_height", f.integer("pos_emb_height", 64))
@@ -243,8 +268,8 @@ def _moonvit(f: Fields, row: Row) -> int:
     return _embedding(f, hidden) + positions * hidden + _plain(f) + 2 * hidden
 
 
-TOWERS: Mapping[str, Callable[[Fields, Row], int]] = {
-    "siglip": _siglip, "clip": _clip, "pixtral": _pixtral, "internvl": _internvl, "internvl_chat": _internvl_chat, "llama4": _llama4, "qwen2_vl": _qwen2_vl,
+TOWERS: Mapping[str, Callable[[Fields, Tower], int]] = {
+    "transformer": _transformer, "internvl": _internvl, "internvl_chat": _internvl_chat, "llama4": _llama4, "qwen2_vl": _qwen2_vl,
     "qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl, "glm4v": _glm4v, "mllama": _mllama, "moonvit": _moonvit,
 }  # fmt: skip
 
@@ -252,58 +277,39 @@ TOWERS: Mapping[str, Callable[[Fields, Row], int]] = {
 # --- projectors: of the whole config, the vision section and the hidden size of the language model ------------------------
 
 
-def _two_layers(whole: Fields, vision: Fields, hidden: int) -> int:
-    """LLaVA: (features of the chosen tower layers) -> h -> h."""
+def _layers(whole: Fields, vision: Fields, hidden: int, row: Projector) -> int:
+    """Norm, one or two layers; LLaVA reads several layers of the tower at once."""
     chosen = whole.get("vision_feature_layer")
-    inputs = vision.integer("hidden_size") * (len(chosen) if isinstance(chosen, list | tuple) else 1)
-    bias = whole.flag("multimodal_projector_bias")
-    return _linear(inputs, hidden, bias) + _linear(hidden, hidden, bias)
+    inputs = vision.integer(row.inputs) * (len(chosen) if isinstance(chosen, list | tuple) else 1)
+    if row.fold:
+        is_ratio = row.fold.endswith("_ratio")
+        inputs *= (max(1, round(1 / whole.ratio(row.fold))) if is_ratio else whole.integer(row.fold)) ** 2
+    total = inputs * row.norms * is_on(whole, row.norms_if) + hidden * row.newline
+    bias = is_on(whole, row.bias)
+    if row.middle:
+        middle = hidden if row.middle == "hidden_size" else whole.integer(row.middle, hidden)
+        total += _linear(inputs, middle, bias)
+        inputs = middle // 2 if row.halved else middle
+    return total + _linear(inputs, hidden, bias)
 
 
-def _merged_two_layers(whole: Fields, vision: Fields, hidden: int) -> int:
-    """Mistral 3: a norm, a matrix that merges patches, and LLaVA's two layers."""
+def _mistral3(whole: Fields, vision: Fields, hidden: int, row: Projector) -> int:
+    """A norm, a matrix that merges patches, and LLaVA's two layers."""
     inner = vision.integer("hidden_size")
-    return inner + inner * inner * whole.integer("spatial_merge_size") ** 2 + _two_layers(whole, vision, hidden)
+    return inner + inner * inner * whole.integer("spatial_merge_size") ** 2 + _layers(whole, vision, hidden, row)
 
 
-def _resampler(whole: Fields, vision: Fields, hidden: int) -> int:
-    """Idefics 2: a gated part, then learned latents that attend to the image in a few layers."""
+def _idefics2(whole: Fields, vision: Fields, hidden: int, row: Projector) -> int:
+    """A gated part, then learned latents that attend to the image in a few layers."""
     own, text = whole.section("perceiver_config") or Fields({}), whole.section("text_config") or Fields({})
     latents, depth = own.integer("resampler_n_latents", 64), own.integer("resampler_depth", 3)
-    head_dim, heads = own.integer("resampler_head_dim", 96), own.integer("resampler_n_heads", 16)
-    layer = (
-        2 * hidden * head_dim * (heads + own.integer("num_key_value_heads", 4)) + 3 * hidden * 4 * hidden + 3 * hidden
-    )
+    heads = own.integer("resampler_n_heads", 16) + own.integer("num_key_value_heads", 4)
+    layer = 2 * hidden * own.integer("resampler_head_dim", 96) * heads + 3 * hidden * 4 * hidden + 3 * hidden
     gated = text.integer("intermediate_size", 14336) * (2 * vision.integer("hidden_size") + hidden)
     return gated + latents * hidden + depth * layer + hidden
 
 
-def _folded(
-    whole: Fields, vision: Fields, outputs: int | None, *, norm: bool = False, halved: bool = True, hidden: int
-) -> int:
-    """Patches folded into one, then two layers; the activation between them may halve the width (Cohere 2, Aya, LFM2)."""
-    folded = vision.integer("hidden_size") * whole.integer("downsample_factor") ** 2
-    name = "alignment_intermediate_size" if halved else "projector_hidden_size"
-    middle, bias = whole.integer(name, outputs), halved or whole.flag("projector_bias", default=True)
-    return (
-        (2 * folded if norm else 0)
-        + _linear(folded, middle, bias)
-        + _linear(middle // (2 if halved else 1), hidden, bias)
-    )
-
-
-def _folded_by_ratio(whole: Fields, vision: Fields, hidden: int) -> int:
-    """InternVL: a norm over patches folded into one (hidden size / ratio^2), and two layers."""
-    folded = vision.integer("hidden_size") * max(1, round(1 / whole.ratio("downsample_ratio"))) ** 2
-    return 2 * folded + _linear(folded, hidden) + _linear(hidden, hidden)
-
-
-def _lfm2(whole: Fields, vision: Fields, hidden: int) -> int:
-    norm = whole.flag("projector_use_layernorm", default=True)
-    return _folded(whole, vision, None, norm=norm, halved=False, hidden=hidden)
-
-
-def _kimi(whole: Fields, vision: Fields, hidden: int) -> int:
+def _kimi(whole: Fields, vision: Fields, hidden: int, row: Projector) -> int:
     """A norm, then merged patches -> merged -> h."""
     inner, merge = vision.integer("hidden_size"), vision.get("merge_kernel_size")
     height, width = merge if isinstance(merge, list | tuple) and len(merge) == 2 else (2, 2)
@@ -311,20 +317,6 @@ def _kimi(whole: Fields, vision: Fields, hidden: int) -> int:
     return 2 * inner + _linear(merged, merged) + _linear(merged, hidden)
 
 
-PROJECTORS: Mapping[str, Callable[[Fields, Fields, int], int]] = {
-    "inside_the_tower": lambda whole, vision, hidden: 0,
-    "two_layers": _two_layers,
-    "two_layers_and_newline": lambda whole, vision, hidden: _two_layers(whole, vision, hidden) + hidden,
-    "merged_two_layers": _merged_two_layers,
-    "norm_and_matrix": lambda whole, vision, hidden: vision.integer("hidden_size") * (hidden + 1),
-    "one_layer": lambda whole, vision, hidden: _linear(vision.integer("hidden_size"), hidden),
-    "resampler": _resampler,
-    "pixel_shuffle": lambda whole, vision, hidden: vision.integer("hidden_size") * whole.integer("scale_factor") ** 2 * hidden,
-    "folded_by_ratio": _folded_by_ratio,
-    "cohere2": lambda whole, vision, hidden: _folded(whole, vision, None, hidden=hidden),
-    "aya": lambda whole, vision, hidden: _folded(whole, vision, hidden, norm=True, hidden=hidden),
-    "lfm2": _lfm2,
-    "output_matrix": lambda whole, vision, hidden: vision.integer("vision_output_dim") * hidden,
-    "output_layer": lambda whole, vision, hidden: _linear(vision.integer("vision_output_dim"), hidden),
-    "kimi": _kimi,
+PROJECTORS: Mapping[str, Callable[[Fields, Fields, int, Projector], int]] = {
+    "none": lambda *_: 0, "layers": _layers, "mistral3": _mistral3, "idefics2": _idefics2, "kimi": _kimi,
 }  # fmt: skip
