@@ -231,7 +231,7 @@ def test_a_folder_gives_the_model_its_sizes_on_disk(tmp_path: Path) -> None:
     assert (model.checkpoint_bytes, model.checkpoint_files) == (1000, 1)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.one_of(
         st.binary(max_size=200),

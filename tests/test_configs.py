@@ -305,7 +305,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("config", [EngineConfig, HardwareConfig, ModelConfig])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_dict_gives_a_configuration_or_the_librarys_own_error(
     config: type[FrozenModel], data: st.DataObject

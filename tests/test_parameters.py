@@ -514,4 +514,5 @@ def test_every_row_is_a_line_that_can_be_built() -> None:
         assert TypeAdapter(Family).validate_python(family, strict=True) == family
         assert hasattr(decoders, family.build) or hasattr(recurrent, family.build)
     assert find_family("generic") is not None
-    assert find_family("# Qwen") is None
+    for name in ("# Qwen", "", "llama = 'generic'\ngranite", "llama|qwen", ".*", "l" * 500):
+        assert find_family(name) is None

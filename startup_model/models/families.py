@@ -25,7 +25,7 @@ def _row(name: str) -> Any:
     """A row is a line: reading the whole table takes a hundred times as long."""
     import tomllib  # not before a model is built
 
-    line = re.search(rf"^{re.escape(name)} = .*$", _table(), re.MULTILINE)
+    line = re.search(rf"^{name} = .*$", _table(), re.MULTILINE) if name.isidentifier() else None
     return tomllib.loads(line[0])[name] if line else None
 
 
