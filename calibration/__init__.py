@@ -18,6 +18,7 @@ __all__ = [
     "RunRecord",
     "ServerError",
     "StartupLogParser",
+    "StartupRegressor",
     "StepNews",
     "calibrate",
     "cross_validate",
@@ -35,6 +36,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from calibration.fit.calibrate import FitReport, calibrate, diff_profiles, fit_profile
+    from calibration.fit.regressor import StartupRegressor
     from calibration.fit.validate import cross_validate
     from calibration.logs.diagnosis import diagnose
     from calibration.logs.parsed import ParsedStartup
@@ -57,6 +59,7 @@ _HOMES = {
     "read_runs": "runs.read",
     "write_runs": "runs.write",
     "RunRecord": "runs.record",
+    "StartupRegressor": "fit.regressor",
     "cross_validate": "fit.validate",
     "diagnose": "logs.diagnosis",
     "ParsedStartup": "logs.parsed",

@@ -42,6 +42,7 @@ from startup_model.errors import (
 )
 from startup_model.files import open_regular
 from startup_model.hardware import Cpu, HardwareConfig
+from startup_model.models.config import ModelConfig
 from startup_model.versions import parse_version
 
 _HALF = "\ud800"
@@ -129,7 +130,7 @@ def read_table(source: Source, advance: Advance) -> Iterator[Attempt]:
             yield place, raising(f"{len(cells)} cells for {len(columns)} columns; is {guess}?")
         else:
             row = {column: cell.strip() for column, cell in zip(columns, cells, strict=True)}
-            yield place, lambda r=row: _record(r, source, digest, times)  # type: ignore[misc]
+            yield place, lambda r=row: row_record(r, source.builder, digest, times)  # type: ignore[misc]
 
 
 def _check_header(found: Sequence[str], source: Source) -> list[str]:
@@ -155,15 +156,38 @@ def _check_header(found: Sequence[str], source: Source) -> list[str]:
     return [known.get(name, "") for name in found]
 
 
-def _record(row: Mapping[str, str], source: Source, digest: str, times: Collection[str]) -> Found:
-    """A row as a record; an empty cell was not measured."""
-    builder, own = source.builder, names()
-    seconds = {name: as_seconds(name, cell) for name, cell in row.items() if cell and name in times}
-    is_cold = seconds.get("inductor_compile_s", 0.0) > 0  # it compiled, whatever the column says
-    key = tuple(row.get(name, "") for name in own.columns["engine"])
+def frame_rows(frame: Any) -> list[dict[str, str]]:
+    """The rows of a pandas DataFrame with the columns of a table, as cells of text. Raises UnknownNameError for another column."""
+    known = _known_columns()
+    columns = [str(name).strip().lower() for name in frame.columns]
+    for name in columns:
+        if name not in known:
+            raise UnknownNameError("column", name, known)
+    present = frame.notna().to_numpy()
+    return [
+        {known[name]: str(cell) if is_there else "" for name, cell, is_there in zip(columns, row, there, strict=True)}
+        for row, there in zip(frame.itertuples(index=False, name=None), present, strict=True)
+    ]
+
+
+def row_start(row: Mapping[str, str], builder: Builder) -> tuple[ModelConfig, HardwareConfig, EngineConfig]:
+    """What a row started, and where."""
+    compiling = row.get("inductor_compile_s")
+    is_cold = bool(compiling) and as_seconds("inductor_compile_s", compiling) > 0  # whatever the column of states says
+    key = tuple(row.get(name, "") for name in names().columns["engine"])
     engine = builder.cached(("row", key, is_cold), lambda: _engine(row, builder, is_cold=is_cold))
     base = builder.part("model", row.get("model"))
     model, engine = builder.cached(("packed", base, engine), lambda: packed(base, engine))
+    return model, _node(row, builder, engine.tp), engine
+
+
+def row_record(
+    row: Mapping[str, str], builder: Builder, digest: str = "", times: Collection[str] | None = None
+) -> Found:
+    """A row as a record; an empty cell was not measured. ``times``: columns of seconds, where many rows share them."""
+    own, times = names(), times or _times()
+    seconds = {name: as_seconds(name, cell) for name, cell in row.items() if cell and name in times}
+    model, hardware, engine = row_start(row, builder)
     phases = {phase: seconds[name] for name, phase in own.stages.items() if name in seconds}
     phases |= {name: found for name, found in seconds.items() if is_phase(name)}
     sums, status = [], row.get("status", "")
@@ -178,7 +202,7 @@ def _record(row: Mapping[str, str], source: Source, digest: str, times: Collecti
         phases["graph_compile"] = _sum(compiled)
     record = {
         "model": model,
-        "hardware": _node(row, builder, engine.tp),
+        "hardware": hardware,
         "engine": engine,
         "phases": phases,
         "sums": sums,
