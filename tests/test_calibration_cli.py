@@ -55,9 +55,13 @@ def test_validate_fits_anew_or_judges_a_profile(tmp_path: Path) -> None:
     text = run(["validate", TABLE, "--dataset", "l40s_hot", "--prior", "none"])
     assert "bytes / bandwidth + constant" in text
     assert "graph_trace" in text
-    data = json.loads(run(["validate", TABLE, "--dataset", "l40s_hot", "--profile", "l40s-epyc-9354", "--json"]))
+    picture = tmp_path / "errors.svg"
+    judged = ["validate", TABLE, "--dataset", "l40s_hot", "--profile", "l40s-epyc-9354"]
+    data = json.loads(run([*judged, "--json", "--plot", str(picture)]))
     assert 0 < data["mape"] < 0.02
     assert data["runs"] == 11
+    assert "<svg" in picture.read_text(encoding="utf-8")
+    assert "without what profiles remember of models" in run(judged)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,10 @@ def test_validate_fits_anew_or_judges_a_profile(tmp_path: Path) -> None:
         (["calibrate", TABLE, "--dataset", "l40s_hot", "--out", "x.json", "--prior", "nearby"], "nearby"),
         (["calibrate", TABLE, "--dataset", "l40s_hot", "--out", "no/such/x.json"], "cannot be written"),
         (["validate", TABLE, "--by", "modle"], "did you mean 'model'"),
-        (["validate", TABLE, "--dataset", "l40s_hot", "--profile", "none"], "it is no profile"),
+        (
+            ["validate", TABLE, "--dataset", "l40s_hot", "--profile", "none"],
+            "must be a file or the name of a reference profile",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(

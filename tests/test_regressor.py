@@ -16,7 +16,6 @@ from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_pr
 from sklearn.utils import estimator_checks
 
 from calibration import RunRecord, StartupRegressor, cross_validate, fit_profile
-from calibration.fit.calibrate import without_model_effects
 from calibration.runs.published import published_runs
 from startup_model import ConfigError, HardwareConfig, StartupModelError, predict
 
@@ -38,7 +37,7 @@ def test_a_frame_and_records_give_the_same_fit(fitted: StartupRegressor) -> None
     by_records = StartupRegressor("none").fit(RUNS)
     assert by_records.profile_.values == fitted.profile_.values
     np.testing.assert_allclose(by_records.predict(RUNS), fitted.predict(FRAME), rtol=1e-9)
-    profile = without_model_effects(fit_profile(RUNS, "none", held_out=False))
+    profile = fit_profile(RUNS, "none", held_out=False).without_model_effects()
     direct = [predict(run.model, run.hardware, run.engine, profile=profile).total_s for run in RUNS]
     np.testing.assert_allclose(fitted.predict(FRAME), direct, rtol=1e-9)
     assert fitted.score(FRAME, WALL) == pytest.approx(by_records.score(RUNS))
@@ -128,7 +127,7 @@ def test_checks_of_scikit_learn(name: str) -> None:
 def test_what_its_other_checks_ask_holds_for_frames(fitted: StartupRegressor) -> None:
     with pytest.raises(NotFittedError):
         StartupRegressor().predict(FRAME)
-    model = StartupRegressor("none", use_model_effects=False)
+    model = StartupRegressor("none", model_effects=False)
     before, parameters = FRAME.copy(), model.get_params()
     assert model.fit(FRAME, WALL) is model
     attributes = dict(vars(model))
@@ -154,7 +153,7 @@ def records(rows: Sequence[int]) -> list[RunRecord]:
 
 def test_remembered_models_are_used_on_request() -> None:
     """Off, a prior that knows the very model says nothing about it."""
-    kept = StartupRegressor("l40s-epyc-9354", use_model_effects=True).fit(records(range(3)))
+    kept = StartupRegressor("l40s-epyc-9354", model_effects=True).fit(records(range(3)))
     plain = StartupRegressor("l40s-epyc-9354").fit(records(range(3)))
     assert kept.profile_.model_effects
     assert not plain.profile_.model_effects

@@ -51,8 +51,8 @@ class Settings(FrozenModel):
     versions: str
     anchor: str
     domain: list[str]
-    own: dict[str, set[str]]
-    scaled: dict[str, set[str]]
+    own: dict[str, frozenset[str]]
+    scaled: dict[str, frozenset[str]]
     constants: dict[str, _Constant]
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from calibration.fit.calibrate import calibrate, without_model_effects
+from calibration.fit.calibrate import calibrate
 from calibration.runs.build import Builder, Given
 from calibration.runs.record import RunRecord
 from calibration.runs.table import frame_rows, row_record, row_start
@@ -40,7 +40,7 @@ class StartupRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     from process start to ready. Columns of seconds of phases, where X has them, are used by fit and not by predict.
 
     prior: as in ``calibrate``. hardware, model, engine: stand where a frame does not say. allow_mixed_hosts: as in ``calibrate``.
-    use_model_effects: whether predictions use what the prior remembers of models that it has measured; off, so that a score says how good
+    model_effects: whether predictions use what the prior remembers of models that it has measured; off, so that a score says how good
     predictions of new models are. After fit: ``profile_``, ``report_``, ``n_features_in_`` and ``feature_names_in_`` of a frame.
     """
 
@@ -52,14 +52,14 @@ class StartupRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         model: ModelLike | None = None,
         engine: EngineLike | None = None,
         allow_mixed_hosts: bool = False,
-        use_model_effects: bool = False,
+        model_effects: bool = False,
     ) -> None:
         self.prior = prior
         self.hardware = hardware
         self.model = model
         self.engine = engine
         self.allow_mixed_hosts = allow_mixed_hosts
-        self.use_model_effects = use_model_effects
+        self.model_effects = model_effects
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
         """Fit a profile. y: None for runs that hold their wall times. Raises ConfigError or ProfileError, as ``calibrate``."""
@@ -70,7 +70,7 @@ class StartupRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         builder = self._builder()
         runs = [_run(i, row, wall, builder) for i, (row, wall) in enumerate(zip(rows, seconds, strict=True))]
         done = calibrate(runs, self.prior, allow_mixed_hosts=self.allow_mixed_hosts, held_out=False)
-        self.profile_ = done.profile if self.use_model_effects else without_model_effects(done.profile)
+        self.profile_ = done.profile if self.model_effects else done.profile.without_model_effects()
         self.report_ = done.report
         self.n_features_in_ = len(X.columns) if hasattr(X, "columns") else 1
         if hasattr(X, "columns"):
@@ -108,7 +108,7 @@ def _rows(found: Any) -> Sequence[Row]:
     """The rows of a frame, or a list of records. Raises ConfigError."""
     if hasattr(found, "columns") and hasattr(found, "itertuples"):
         return frame_rows(found)
-    rows = list(found) if isinstance(found, Sequence | np.ndarray) and not isinstance(found, str) else [None]
+    rows: list[Any] = list(found) if isinstance(found, Sequence | np.ndarray) and not isinstance(found, str) else [None]
     if not all(isinstance(row, RunRecord) for row in rows):
         remedy = "give columns such as model, gpu and page_cache, or what read_runs(path) returns"
         raise wrong_type("X", type(found).__name__, "a pandas DataFrame or a list of RunRecords", remedy)

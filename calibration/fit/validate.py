@@ -12,14 +12,14 @@ from calibration.fit.calibrate import calibrate, nearest_prior
 from calibration.runs.record import RunRecord
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, UnknownNameError
-from startup_model.phases import PHASES, Phase
+from startup_model.phases import PHASES
 from startup_model.predictor import ProfileLike, as_profile, predict
 from startup_model.profile import Profile
 from startup_model.sizes.weights import weight_sizes
 
 Vector = NDArray[np.float64]
 
-MOST_FOLDS = 20
+MAX_FOLDS = 20
 """Groups are left out one at a time up to this number, in as many folds beyond."""
 
 GRAPH_COUNT = "compiled_graph_count"
@@ -67,7 +67,7 @@ class HeldOutReport(NamedTuple):
     baselines: Mapping[str, float] = {}
     """Predictor -> mean absolute relative error of totals, left out the same way."""
     by_profile: bool = False
-    """True: a profile as it is was judged; it may have seen the runs."""
+    """True: a profile was judged without refitting; it may have seen the runs."""
 
     @property
     def mape(self) -> float:
@@ -129,9 +129,9 @@ def cross_validate(
 ) -> HeldOutReport:
     """Errors of groups that the fit has not seen: each group is left out in turn (scikit-learn's group splitters).
 
-    by: ``"model"``, ``"host"``, ``"dataset"``, a field of EngineConfig such as ``"quantization"``, or a function that names the group of a run. prior: as in ``calibrate``; what it knows of the models that are left
-    out is forgotten. ``"host"`` predicts a host from the other hosts of the same processor, or from all others where there is none. Runs of unknown page-cache state
-    are judged without their load. A prior that was fitted on runs of this call knows them: quote ``"none"`` for the published runs.
+    by: ``"model"``, ``"host"``, ``"dataset"``, a field of EngineConfig such as ``"quantization"``, or a function that names the group of a run. prior: as in ``calibrate``; what it remembers of the models that are left
+    out is not used. ``"host"`` predicts a host from the other hosts of the same processor, or from all others where there is none. Runs of unknown page-cache state
+    are judged without their load. A prior that was fitted on runs of this call knows their host: quote ``"none"`` for the published runs.
     Raises UnknownNameError for an unknown column, ConfigError for fewer than two groups.
     """
     from sklearn.model_selection import GroupKFold, LeaveOneGroupOut
@@ -146,7 +146,7 @@ def cross_validate(
         raise ConfigError(
             "runs", f"{count} group(s)", "leaving one out needs two", "give runs of more models, or another 'by'"
         )
-    splitter = LeaveOneGroupOut() if count <= MOST_FOLDS else GroupKFold(n_splits=MOST_FOLDS)
+    splitter = LeaveOneGroupOut() if count <= MAX_FOLDS else GroupKFold(n_splits=MAX_FOLDS)
     rows: list[tuple[int, HeldOutRow]] = []
     simple: dict[str, list[float]] = {}
     for train, test in splitter.split(usable, groups=groups):
@@ -157,7 +157,7 @@ def cross_validate(
             known = prior if isinstance(prior, Profile) else nearest_prior(near)
             start = known.without_model_effects({run.model.structure for run in tried})
         profile = calibrate(near, start, allow_mixed_hosts=by == "host").profile
-        profile = profile.without_model_effects({run.model.structure for run in tried} if by == "model" else ())
+        profile = profile.without_model_effects({run.model.structure for run in tried})
         for i, run in zip(test, tried, strict=True):
             rows.append((int(i), _row(run, groups[i], profile, level)))
         for name, predicted in _simple_predictors(kept, tried).items():
@@ -169,11 +169,12 @@ def cross_validate(
 
 
 def judge(runs: Sequence[RunRecord], profile: Profile, *, level: float = 0.9) -> HeldOutReport:
-    """Errors of a profile as it is, on runs that it may or may not have been fitted on: the caller knows. Raises ConfigError when
-    no run has a wall time."""
+    """Errors of a profile, on runs that it may or may not have been fitted on: the caller knows. What it remembers of models that it has measured is not
+    used. Raises ConfigError when no run has a wall time."""
     usable = [run for run in runs if run.status == "ok" and _wall(run) > 0]
     if not usable:
         raise ConfigError("runs", "none", "no run has a wall time and status ok", "give some")
+    profile = profile.without_model_effects()
     return HeldOutReport(tuple(_row(run, run.model.name, profile, level) for run in usable), by_profile=True)
 
 
@@ -200,19 +201,19 @@ def _column(name: str) -> Callable[[RunRecord], str]:
 
 def _wall(run: RunRecord) -> float:
     """Wall time of a run; less its load where nobody knows where that came from."""
-    load = run.phases.get(Phase.WEIGHT_LOAD.value, 0.0) if run.engine.page_cache == "unknown" else 0.0
+    load = run.phases.get("weight_load", 0.0) if run.engine.page_cache == "unknown" else 0.0
     return (run.ready_s or 0.0) - load
 
 
 def _row(run: RunRecord, group: str, profile: Profile, level: float = 0.9) -> HeldOutRow:
     found = predict(run.model, run.hardware, run.engine, profile=profile, level=level)
-    unknown = run.engine.page_cache == "unknown" and Phase.WEIGHT_LOAD.value in run.phases
-    load = found.phases[Phase.WEIGHT_LOAD].seconds if unknown and Phase.WEIGHT_LOAD in found.phases else 0.0
-    measured = dict(run.phases) | {Phase.UNATTRIBUTED.value: max(run.unattributed_s or 0.0, 0.0)}
+    unknown = run.engine.page_cache == "unknown" and "weight_load" in run.phases
+    load = found.phases["weight_load"].seconds if unknown and "weight_load" in found.phases else 0.0
+    measured = dict(run.phases) | {"unattributed": max(run.unattributed_s or 0.0, 0.0)}
     phases = {
         name: (seconds, found.phases[name].seconds)
         for name, seconds in measured.items()
-        if name in found.phases and not (unknown and name == Phase.WEIGHT_LOAD.value)
+        if name in found.phases and not (unknown and name == "weight_load")
     }
     total = found.total_s - load
     low, high = (edge * total / found.total_s for edge in found.interval)
@@ -245,25 +246,23 @@ def _simple_predictors(kept: Sequence[RunRecord], tried: Sequence[RunRecord]) ->
 def _published(kept: Sequence[RunRecord], tried: Sequence[RunRecord]) -> Vector:
     """The method of arXiv 2606.07362: one straight line a stage, in model size for loading and profiling, in compiled graphs for
     dynamo, graph load and capture, in tokenizer size for the tokenizer; constants for the rest."""
-    graphs = {Phase.GRAPH_TRACE.value, Phase.GRAPH_COMPILE.value, Phase.GRAPH_CAPTURE.value}
-    sizes = {Phase.WEIGHT_LOAD.value, Phase.MEMORY_PROFILING.value}
+    measure: dict[str, Callable[[RunRecord], float]] = {
+        "weight_load": lambda run: float(run.model.parameters),
+        "memory_profiling": lambda run: float(run.model.parameters),
+        "tokenizer_load": lambda run: float(run.model.tokenizer_bytes or 0),
+        **dict.fromkeys(("graph_trace", "graph_compile", "graph_capture"), lambda run: run.facts[GRAPH_COUNT]),
+    }
     total = np.zeros(len(tried))
-    for name in dict.fromkeys(name for run in kept for name in (*run.phases, Phase.UNATTRIBUTED.value)):
-        if name == Phase.WEIGHT_LOAD.value and any(run.engine.page_cache == "unknown" for run in (*kept, *tried)):
+    for name in dict.fromkeys(name for run in kept for name in (*run.phases, "unattributed")):
+        if name == "weight_load" and any(run.engine.page_cache == "unknown" for run in (*kept, *tried)):
             continue
-        seconds = np.array(
-            [run.phases.get(name, run.unattributed_s if name == "unattributed" else 0.0) or 0.0 for run in kept]
-        )
-        if name in graphs:
-            features = [np.array([run.facts[GRAPH_COUNT] for run in part]) for part in (kept, tried)]
-        elif name in sizes:
-            features = [np.array([float(run.model.parameters) for run in part]) for part in (kept, tried)]
-        elif name == Phase.TOKENIZER_LOAD.value:
-            features = [np.array([float(run.model.tokenizer_bytes or 0) for run in part]) for part in (kept, tried)]
-        else:
+        rest = [run.unattributed_s if name == "unattributed" else 0.0 for run in kept]
+        seconds = np.array([run.phases.get(name, left) or 0.0 for run, left in zip(kept, rest, strict=True)])
+        size = measure.get(name)
+        if size is None:
             total += seconds.mean()
-            continue
-        total += _line(features[0], seconds, features[1])
+        else:
+            total += _line(np.array([*map(size, kept)]), seconds, np.array([*map(size, tried)]))
     return total
 
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from calibration.runs.record import RunRecord
 from startup_model.engines.config import EngineConfig
 from startup_model.hardware import Cpu, HardwareConfig, Storage
-from startup_model.models.config import ModelConfig, Quantization
+from startup_model.models.config import ModelConfig
+from startup_model.models.quantization import Quantization
 from startup_model.phases import PHASES
 
 CITATION = "arXiv 2606.07362, Breaking the Ice: Analyzing Cold Start Latency in vLLM (MLSys 2026); means of five starts"
