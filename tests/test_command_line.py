@@ -509,7 +509,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=2000)
+@settings(max_examples=200, deadline=2000)
 @given(
     st.one_of(
         st.text(max_size=300), st.lists(WORDS, max_size=25).map(" ".join), st.lists(WORDS, max_size=25).map("".join)
