@@ -5,41 +5,49 @@ This file writes such a package: ``sprinter``. Nothing in the project knows of i
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import command
 import pytest
 
-from calibration import calibrate, diagnose, parse_log
+from calibration import RunRecord, calibrate, cross_validate, diagnose, parse_log, read_runs, write_runs
+from calibration.gate import gate
 from calibration.logs.watch import StartupWatch
-from startup_model import EngineConfig, engines, predict
+from startup_model import EngineConfig, Profile, engines, plots, predict, sweep
 from startup_model.engines.engine import Engine
-from startup_model.errors import UnknownNameError
+from startup_model.errors import ConfigError, UnknownNameError
+from startup_model.manifests import FORMATS, DeploymentRequest, render
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+OLD = Profile.reference("h100-nvl-epyc-9354")
+NODE = {"preset": "h100-nvl", "cpu": {"model": "AMD EPYC 9354"}}
+SPRINTER = {"engine": "sprinter", "page_cache": "hot"}
 PROGRAM = """
-from startup_model.engines.engine import CaptureCount, Engine, Flag, Launch, LoadFormat, Resolved
-from startup_model.engines.flags import integer, switch, with_value
+from startup_model.engines.engine import CaptureCount, Deploy, Engine, Flag, Launch, Order, Span, Variable
+from startup_model.engines.flags import integer, switch, when, with_value
 
 
 def resolve(config, model, hardware, version):
-    return Resolved(
-        engine="sprinter", version=version, version_text=config.version or "1.0", generation="sprinter", dtype_bytes=2.0,
-        kv_cache_dtype_bytes=2.0, gpu_memory_utilization=0.9, max_model_len=2048, max_num_batched_tokens=2048,
-        max_num_seqs=config.max_num_seqs or 64, block_size=32, load_format=LoadFormat(), captures=CaptureCount(8, 8, (1, 2, 4, 8)),
+    sizes = () if config.enforce_eager else config.capture_sizes or (1, 2, 4, 8)
+    return config.with_defaults(
+        model, version, "sprinter", gpu_memory_utilization=0.9, max_num_batched_tokens=2048, max_num_seqs=64, block_size=32,
+        captures=CaptureCount(len(sizes), len(sizes), sizes),
     )
 
 
 ENGINE = Engine(
     name="sprinter", package=__name__, default_version="1.0", resolve=resolve,
+    order=lambda resolved: Order(left_out=frozenset({"graph_trace"}), moved={"tokenizer_load": "weight_load"}),
     launch=Launch(("sprinter", "serve"), "--model", "sprinter", "server.py", positional_model=True),
-    flags={"--model": Flag("model", str), "--ranks": Flag("tp", integer, with_value), "--eager": Flag("enforce_eager", switch)},
+    flags={"--model": Flag("model", str), "--ranks": Flag("tp", integer, with_value),
+           "--eager": Flag("enforce_eager", switch, when(True), Span((1, 1)))},
+    variables={"SPRINTER_EAGER": Variable("enforce_eager", switch)},
+    deploy=Deploy("Sprinter", "corp/sprinter", 9000, ("sprinter:running", "sprinter:waiting")),
 )
 """
+ENTRY = "[startup_model.engines]\nsprinter = sprinter:ENGINE\n"
 TABLE = """
 clock = "bracketed"
 complete_arguments = true
@@ -88,14 +96,12 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     folder.mkdir()
     (folder / "__init__.py").write_text(PROGRAM)
     (folder / "log.toml").write_text(TABLE)
+    described = tmp_path / "sprinter-1.4.dist-info"  # as pip would leave it
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: sprinter\nVersion: 1.4\n")
+    (described / "entry_points.txt").write_text(ENTRY)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "sprinter", raising=False)
-
-    def load() -> object:
-        return importlib.import_module("sprinter").ENGINE
-
-    entry = SimpleNamespace(name="sprinter", value="sprinter:ENGINE", load=load)
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry] if group == engines.GROUP else [])
     engines.forget_installed()
     yield
     engines.unregister("sprinter")
@@ -106,6 +112,65 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def test_it_is_predicted() -> None:
     found = predict(MODEL, "h100-sxm", "sprinter serve a/b --eager")
     assert (found.total_s > 0, found.context.start.engine.engine) == (True, "sprinter")
+
+
+def test_its_commands_are_read_and_written() -> None:
+    config = EngineConfig.from_command("SPRINTER_EAGER=1 sprinter serve a/b --ranks=2 --unknown x")
+    assert (config.engine, config.model, config.tp, config.enforce_eager) == ("sprinter", "a/b", 2, True)
+    assert (config.unused_flags, config.environment) == (("--unknown",), {"SPRINTER_EAGER": "1"})
+    assert config.replace(unused_flags=()).to_command() == "SPRINTER_EAGER=1 sprinter serve a/b --ranks 2"
+    with pytest.raises(ConfigError, match=r"sprinter 1\.0 has no --eager"):
+        config.replace(unused_flags=(), environment={}, version="1.0").to_command()
+    manifest = "containers:\n- image: corp/sprinter:v1.4\n  args: [--model, a/b, --ranks, 2]"
+    assert EngineConfig.from_command(manifest).version == "1.4"
+
+
+def test_it_has_an_order_and_defaults_of_its_own() -> None:
+    found = predict("Llama-2-7b-hf", NODE, SPRINTER)
+    names = [str(name) for name in found.phases]
+    assert "graph_trace" not in names
+    assert names.index("tokenizer_load") == names.index("weight_load") + 1
+    assert found.total_s == pytest.approx(sum(entry.seconds for entry in found.phases.values()))
+    assert found.context.inputs["captures"] == 4
+    assert any("no profile was measured with sprinter" in warning for warning in found.warnings)
+    assert predict("Llama-2-7b-hf", NODE, "sprinter serve m --eager").phases["graph_capture"].seconds == 0.0
+
+
+def test_sweeps_and_plots_have_it(tmp_path: Path) -> None:
+    grid = sweep("Yi-9B", NODE, SPRINTER, {"hardware.cpu.single_thread_score": [0.5, 1.0]})
+    assert grid.total_s[0] > grid.total_s[1]
+    plots.save(plots.timeline(predict("Yi-9B", NODE, SPRINTER)), tmp_path / "timeline.svg")
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> list[RunRecord]:
+    """Runs in which everything takes twice as long as on the older engine; written and read again."""
+    runs = []
+    for model in ("Llama-2-7b-hf", "Qwen1.5-4B", "Qwen1.5-14B", "Yi-6B"):
+        found = predict(model, NODE, SPRINTER, profile=OLD)
+        phases = {str(name): 2 * entry.seconds for name, entry in found.phases.items() if name != "unattributed"}
+        start = found.context.start
+        wall = 2 * found.total_s
+        runs.append(
+            RunRecord(model=start.model, hardware=start.hardware, engine=start.engine, phases=phases, wall_s=wall)
+        )
+    write_runs(runs, tmp_path / "runs.jsonl")
+    return read_runs(tmp_path / "runs.jsonl")
+
+
+def test_its_runs_make_a_profile_that_is_validated_gated_and_planned_with(measured: list[RunRecord]) -> None:
+    profile = calibrate(measured, OLD, held_out=False).profile
+    assert (profile.engine, profile.engine_version, profile.generation) == ("sprinter", "1.0", "sprinter")
+    before, after = (predict("Yi-9B", NODE, SPRINTER, profile=used) for used in (OLD, profile))
+    assert after.total_s == pytest.approx(2 * before.total_s, rel=0.1)
+    assert not any("no profile was measured with sprinter" in warning for warning in after.warnings)
+    assert cross_validate(measured, by="model", prior=OLD).mape < 0.1
+    assert gate(measured, profile).passed
+    request = DeploymentRequest(prediction=predict("Yi-9B", NODE, SPRINTER, version="1.4", profile=profile))
+    texts = {name: render(name, request) for name in FORMATS if name != "env"}
+    assert "corp/sprinter:v1.4" in texts["kubernetes"]
+    with pytest.raises(ConfigError, match="sprinter waits for its workers without a limit"):
+        render("env", request)
 
 
 def test_its_logs_are_parsed() -> None:
