@@ -14,6 +14,7 @@ from command import run
 
 from calibration.runs.published import published_runs
 from calibration.runs.write import write_runs
+from startup_model import predict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -34,8 +35,8 @@ QWEN_14B = {
 
 START = "--hardware --model --engine --profile --gpus --nodes --page-cache --compile-cache --storage --engine-version "
 COMMANDS = {  # what users rely on: the arguments and options of each command
-    "predict": START + "--level --safety-factor --include --plot --json",
-    "explain": START + "--level --safety-factor --include --json",
+    "predict": START + "--level --safety-factor --no-model-effects --include --plot --json",
+    "explain": START + "--level --safety-factor --no-model-effects --include --json",
     "memory": "--hardware --model --engine --gpus --nodes --engine-version models --json",
     "presets": "--json",
     "models": "contains --json",
@@ -43,10 +44,10 @@ COMMANDS = {  # what users rely on: the arguments and options of each command
     "what-if": START + "--include --change --json",
     "sensitivity": START + "--include --step --plot --json",
     "plan": START
-    + "--format --quantile --margin --period --detection --decision --headroom --cooldown --provision --image-size --image-pull --port --requests --name --namespace --image --volume-claim --replicas --rate --target --force --json",
+    + "--format --quantile --margin --period --detection --decision --headroom --cooldown --provision --image-size --image-pull --port --requests --name --namespace --image --volume-claim --replicas --rate --target --force --price --value --warm-request --from-zero --at-once --batch --json",
     "calibrate": "runs --out --name --hardware --prior --dataset --allow-mixed-hosts --json",
     "validate": "runs --profile --by --hardware --prior --dataset --json",
-    "parse": "logs --against --runs --hardware --model --page-cache --process-start --json --csv",
+    "parse": "logs --plot --against --runs --hardware --model --page-cache --process-start --json --csv",
     "watch": "command --profile --hardware --model --page-cache --compile-cache --level --exit-when-ready --json",
     "profile": "command --out --plan --differential --model --repetitions --page-cache --compile-cache --torch-compile --no-warm-up --drop-caches --resume --hardware --dataset --profile --health-path --no-request --ready-timeout --grace --dry-run --json",
     "probe": "folder --python --seconds --tier --out --json",
@@ -86,6 +87,15 @@ def test_predict_reads_a_command_line() -> None:
     assert data["hardware"] == "4 x h100-sxm"
     assert data["phases"]["graph_capture"]["seconds"] == 0.0
     assert data["unused_flags"] == ["--served-model-name"]
+
+
+def test_what_a_profile_remembers_of_a_model_can_be_left_out() -> None:
+    known = ("predict", "--model", "meta-llama/Llama-2-7b-hf", "--hardware", "h100-nvl", "--json")
+    left_out = json.loads(run(*known, "--no-model-effects").out)
+    own = predict("meta-llama/Llama-2-7b-hf", "h100-nvl", model_effects=False)
+    assert left_out["total_s"] == pytest.approx(own.total_s)
+    assert left_out["total_s"] != json.loads(run(*known).out)["total_s"]
+    assert not any("this very model" in warning for warning in left_out["warnings"])
 
 
 def test_explain_prints_formulas() -> None:

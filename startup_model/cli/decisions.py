@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from startup_model.cli.options import INTERVAL, JsonOption, PlotOption, StartOptions, with_options
+from startup_model.cli.options import ONE_PREDICTION, JsonOption, PlotOption, StartOptions, with_options
 from startup_model.cli.terminal import block_of, console_of, echo, print_json, table_of
 from startup_model.errors import conflict, duplicate, missing, out_of_range, too_many, wrong_type
 
@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
     app.command("sensitivity")(sensitivity_command)
 
 
-@with_options(*INTERVAL)
+@with_options(*ONE_PREDICTION)
 def sweep_command(
     *,
     axis: AxisOption = None,
@@ -86,7 +86,7 @@ def sweep_command(
         echo(f"note: {points} of {found.size} points: {word}")
 
 
-@with_options(*INTERVAL)
+@with_options(*ONE_PREDICTION)
 def what_if_command(*, change: ChangeOption = None, start: StartOptions, as_json: JsonOption = False) -> None:
     """The same start with something changed, side by side, phase by phase."""
     from startup_model.compare import what_if
@@ -106,7 +106,7 @@ def what_if_command(*, change: ChangeOption = None, start: StartOptions, as_json
     console_of().print(table)
 
 
-@with_options(*INTERVAL)
+@with_options(*ONE_PREDICTION)
 def sensitivity_command(
     start: StartOptions, step: StepOption = 0.1, plot: PlotOption = None, as_json: JsonOption = False
 ) -> None:

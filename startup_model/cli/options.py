@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 PlotOption = Annotated[Path | None, typer.Option("--plot", help="Picture to write (PNG, SVG or PDF).")]
-INTERVAL = ("level", "safety_factor")
-"""Options of a start that only what prints an interval takes."""
+ONE_PREDICTION = ("level", "safety_factor", "model_effects")
+"""Options of a start that only the commands about one prediction take."""
 
 
 class StartOptions(NamedTuple):
@@ -58,6 +58,11 @@ class StartOptions(NamedTuple):
         typer.Option(help="Segment to add: provision, image_pull, container_start, first_request."),
     ] = None
 
+    model_effects: Annotated[
+        bool,
+        typer.Option(help="Take along what was peculiar to this very model where the profile's host was measured."),
+    ] = True
+
     def predicted(self) -> tuple[StartupPrediction, tuple[str, ...]]:
         """The prediction, and the flags of the command that were not used."""
         from startup_model.predictor import predict
@@ -69,6 +74,7 @@ class StartOptions(NamedTuple):
             level=self.level,
             safety_factor=self.safety_factor,
             include=tuple(self.include or ()),
+            model_effects=self.model_effects,
         )
         return prediction, start.engine.unused_flags
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer import Option
 
-from startup_model.cli.options import INTERVAL, JsonOption, StartOptions, with_options
+from startup_model.cli.options import ONE_PREDICTION, JsonOption, StartOptions, with_options
 from startup_model.cli.terminal import console_of, echo, print_json, table_of
 from startup_model.errors import missing, wrong_type
 
@@ -74,7 +74,7 @@ def register(app: typer.Typer) -> None:
     app.command("plan")(plan_command)
 
 
-@with_options(*INTERVAL, "include")
+@with_options(*ONE_PREDICTION, "include")
 def plan_command(
     asked: StartOptions,
     policy: PolicyOptions,

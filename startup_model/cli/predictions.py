@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from startup_model.cli.options import JsonOption, PlotOption, StartOptions, with_options
+from startup_model.cli.options import ONE_PREDICTION, JsonOption, PlotOption, StartOptions, with_options
 from startup_model.cli.terminal import block_of, console_of, echo, print_json, table_of
 from startup_model.errors import missing
 
@@ -50,9 +50,7 @@ def explain(start: StartOptions, as_json: JsonOption = False) -> None:
         echo(prediction.explain())
 
 
-@with_options(
-    "profile", "page_cache", "compile_cache", "storage", "level", "safety_factor", "include", hardware="h100-sxm"
-)
+@with_options("profile", "page_cache", "compile_cache", "storage", "include", *ONE_PREDICTION, hardware="h100-sxm")
 def memory(
     start: StartOptions,
     models: Annotated[list[str] | None, typer.Argument(help="Folders, config.json files or catalogue names.")] = None,
