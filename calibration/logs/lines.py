@@ -28,21 +28,14 @@ class Line(NamedTuple):
     """One logged line."""
 
     message: str
-    stamp: float | None = None
-    """Seconds on the engine's own clock; what its zero is depends on ``clock``."""
-    clock: str = ""
-    """Layout of the stamp, one of ``LAYOUTS``; empty without one."""
-    decimals: int = 0
-    """Digits of the stamp behind the point."""
-    stamped: str = ""
-    """The stamp as printed."""
-    carried: float | None = None
-    """Seconds that the carrier (container runtime, journal, JSON record) stamped."""
-    rank: str = ""
-    """The process, as it names itself: ``Worker_TP0 pid=8003``, ``TP1``; empty when it does not."""
+    stamp: float | None = None  # seconds on the engine's own clock; what its zero is depends on ``clock``
+    clock: str = ""  # layout of the stamp, one of ``LAYOUTS``; empty without one
+    decimals: int = 0  # digits of the stamp behind the point
+    stamped: str = ""  # the stamp as printed
+    carried: float | None = None  # seconds that the carrier (container runtime, journal, JSON record) stamped
+    rank: str = ""  # the process, as it names itself: ``Worker_TP0 pid=8003``, ``TP1``; empty when it does not
     level: str = ""
-    channel: str = ""
-    """Container or pod, where the carrier prints it."""
+    channel: str = ""  # container or pod, where the carrier prints it
 
 
 # --- stamps -------------------------------------------------------------------------------------------------------------
@@ -90,11 +83,9 @@ _SECONDS = r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,6})?"
 
 
 class _Layout(NamedTuple):
-    header: str
-    """Groups: the stamp by the name of the layout; ``_level`` and ``_ranks`` after that name. The last group is always there."""
+    header: str  # groups: the stamp by the name of the layout; ``_level`` and ``_ranks`` after that name. The last group is always there.
     read: Callable[[str], float | None]
-    anchor: bytes
-    """What a line with such a stamp holds; cheap, to find the last one of a block."""
+    anchor: bytes  # what a line with such a stamp holds; cheap, to find the last one of a block
 
 
 LAYOUTS: Mapping[str, _Layout] = {
@@ -330,24 +321,18 @@ _PLACE = re.compile(r"\{(\*|=?[a-z_]+)\}")
 class Found(NamedTuple):
     """A line that fits a template."""
 
-    values: Mapping[str, str]
-    """Name -> what stands in its place; ``<name>_unit`` -> the unit behind a figure, where there is one."""
-    end: int
-    """Where the template ends in the line."""
+    values: Mapping[str, str]  # name -> what stands in its place; ``<name>_unit`` -> the unit behind a figure
+    end: int  # where the template ends in the line
 
 
 class Template(NamedTuple):
     """A compiled template. What stands between two gaps is a regular expression in which nothing repeats inside something that repeats; the gaps
     are looked up one after the other, without going back, from the first few places where the template may begin. So no line can take long."""
 
-    literal: str
-    """Its longest plain piece: a line without it cannot match, a JSON record of the line has it too."""
-    parts: tuple[re.Pattern[str], ...]
-    """What stands between the gaps."""
-    facts: tuple[str, ...]
-    """Names of the figures in it."""
-    words: tuple[str, ...]
-    """Names of the words in it."""
+    literal: str  # its longest plain piece: a line without it cannot match, a JSON record of the line has it too
+    parts: tuple[re.Pattern[str], ...]  # what stands between the gaps
+    facts: tuple[str, ...]  # names of the figures in it
+    words: tuple[str, ...]  # names of the words in it
 
     def search(self, text: str) -> Found | None:
         """The first place in ``text`` that fits, or None."""

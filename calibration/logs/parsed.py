@@ -228,8 +228,7 @@ def _model(given: ModelLike | None, logged: str | None) -> ModelConfig:
 class _Clock(NamedTuple):
     """The clock that a start is timed by."""
 
-    name: str
-    """Empty: the carrier's."""
+    name: str  # empty: the carrier's
     zero: float
     last: float
     resolution: float

@@ -65,10 +65,8 @@ class Event(NamedTuple):
 class _Rule(NamedTuple):
     """A row or a failure of a table, ready to be searched."""
 
-    order: int
-    """Place in the tables: of several rows for one event the first that fits a line counts."""
-    engine: str
-    """Empty for rows that several engines share."""
+    order: int  # place in the tables: of several rows for one event the first that fits a line counts
+    engine: str  # empty for rows that several engines share
     row: Row | None
     failure: Failure | None
     compiled: Template
@@ -110,13 +108,10 @@ class _Channel:
 
     def __init__(self, tables: Mapping[str, LogTable]) -> None:
         self.start = OpenStart(tables)
-        self.stamps: dict[str, tuple[float, str]] = {}
-        """Clock -> the last stamp and how it was printed."""
-        self.offsets: dict[str, float] = {}
-        """Clock -> seconds of the years that went by."""
+        self.stamps: dict[str, tuple[float, str]] = {}  # clock -> the last stamp and how it was printed
+        self.offsets: dict[str, float] = {}  # clock -> seconds of the years that went by
         self.is_leap_year = False
-        self.count = 0
-        """Starts that are over."""
+        self.count = 0  # starts that are over
 
     def time(self, line: Line) -> float | None:
         """The stamp of a line on a clock that runs on over midnight and New Year, where the stamp does not tell the day or year."""

@@ -85,8 +85,7 @@ class EngineEvidence:
     ranks: dict[str, Rank] = field(default_factory=dict)
     variants: Counter[str] = field(default_factory=Counter)
     cores: Counter[str] = field(default_factory=Counter)
-    score: int = 0
-    """Different events."""
+    score: int = 0  # different events
 
 
 @dataclass
@@ -97,31 +96,25 @@ class Bounds:
     first_text: str
     last: float
     last_text: str
-    decimals: int = 0
-    """Digits of its stamps behind the point."""
+    decimals: int = 0  # digits of its stamps behind the point
 
 
 @dataclass(eq=False)
 class OpenStart:
     """A start while it is being read."""
 
-    tables: Mapping[str, LogTable]
-    """Engine -> what its log looks like."""
-    evidence: dict[str, EngineEvidence] = field(default_factory=dict)
-    """By engine; "" for lines that several engines print."""
+    tables: Mapping[str, LogTable]  # engine -> what its log looks like
+    evidence: dict[str, EngineEvidence] = field(default_factory=dict)  # by engine; "": lines that several print
     bounds: dict[str, Bounds] = field(default_factory=dict)
     carried: Bounds | None = None
-    events: int = 0
-    """Lines that say something about a start of an engine."""
+    events: int = 0  # lines that say something about a start of an engine
     first_line: int = 0
     channel: str = ""
     models: list[str] = field(default_factory=list)
-    engine_models: set[str] = field(default_factory=set)
-    """Models of the engines that printed their configuration."""
+    engine_models: set[str] = field(default_factory=set)  # models of the engines that printed their configuration
     version: str | None = None
     platform: str | None = None
-    topology: dict[str, int] = field(default_factory=dict)
-    """Largest world size and ranks that processes gave."""
+    topology: dict[str, int] = field(default_factory=dict)  # largest world size and ranks that processes gave
     flags: dict[str, Setting] = field(default_factory=dict)
     settings: dict[str, Setting] = field(default_factory=dict)
     opened: bool = False
@@ -134,19 +127,15 @@ class OpenStart:
     failure: Failure | None = None
     failure_line: NumberedLine | None = None
     cause_line: NumberedLine | None = None
-    stage: tuple[str, NumberedLine] | None = None
-    """Status that the last line of a traceback tells, and that line."""
-    backward: int = 0
-    """Stamps of known lines that were before that of the one before; ``forward``: after it."""
+    stage: tuple[str, NumberedLine] | None = None  # status that the last line of a traceback tells, and that line
+    backward: int = 0  # stamps of known lines that were before that of the one before; ``forward``: after it
     forward: int = 0
     last_event_line: int = 0
     last_line: NumberedLine | None = None
     phase_lines: dict[str, tuple[NumberedLine, NumberedLine, float]] = field(default_factory=dict)
     """Phase -> the line with its largest figure, the last line that speaks of it, that figure."""
-    sure_engine: str | None = None
-    """The engine, once there is no doubt."""
-    likely_engine: str | None = None
-    """The engine whose lines were seen most."""
+    sure_engine: str | None = None  # the engine, once there is no doubt
+    likely_engine: str | None = None  # the engine whose lines were seen most
     _latest: float = -math.inf
     _begun: dict[tuple[str, str], int] = field(default_factory=dict)
     _pending: OpenStart | None = None

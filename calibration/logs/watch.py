@@ -53,8 +53,7 @@ class Expectation(NamedTuple):
 
     phase: str
     seconds: float
-    overrun_s: float
-    """Seconds that it stays below with 99 %."""
+    overrun_s: float  # seconds that it stays below with 99 %
 
 
 class _Bar(NamedTuple):
@@ -404,8 +403,7 @@ class _Remainder(NamedTuple):
     """
 
     median: float
-    sigma: float
-    """Standard deviation of the logarithm of X."""
+    sigma: float  # standard deviation of the logarithm of X
     latest: float
     since: float
 
