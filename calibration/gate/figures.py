@@ -45,18 +45,13 @@ class Cache(NamedTuple):
 
 def caches() -> tuple[Cache, ...]:
     """The caches of the phases, in their order; files may be in memory in part, a set of coefficients holds or does not."""
-    found = [(str(name), row.cache) for name, row in PHASES.items() if row.cache is not None]
-    return tuple(
-        Cache(
-            cache.name,
-            phase,
-            cache.taken,
-            "cold",
-            *_CACHE_WORDS.get(cache.name, (f"found its {cache.name} {cache.taken}", f"found its {cache.name} cold")),
-            is_graded=bool(cache.cold_inputs),
-        )
-        for phase, cache in found
-    )
+    found = []
+    for phase, row in PHASES.items():
+        if cache := row.cache:
+            default = (f"found its {cache.name} {cache.taken}", f"found its {cache.name} cold")
+            words = _CACHE_WORDS.get(cache.name, default)
+            found.append(Cache(cache.name, str(phase), cache.taken, "cold", *words, is_graded=bool(cache.cold_inputs)))
+    return tuple(found)
 
 
 States = tuple[str, ...]  # of each of the caches
@@ -184,9 +179,8 @@ class Forecast:
         self.prediction = prediction
         tail = (1.0 - prediction.level) / 2.0
         entries = {str(phase): entry for phase, entry in prediction.phases.items() if entry.elapsed_s > 0}
-        self.adds = {
-            name: entry.seconds for name, entry in entries.items()
-        }  # to the total: less than it takes where it runs beside another
+        # What a phase adds to the total: less than it takes where it runs beside another.
+        self.adds = {name: entry.seconds for name, entry in entries.items()}
         self.phases = {
             name: _expected(entry, *(prediction.phase_quantile(name, p) for p in (tail, 1.0 - tail)))
             for name, entry in entries.items()
@@ -217,13 +211,11 @@ class Expectation:
 
     def __init__(self, model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, profile: Profile, level: float) -> None:  # fmt: skip
         self._start = (model, hardware, engine, profile, level)
-        self._forecasts: dict[States, Forecast] = {}
+        self.forecast = lru_cache(maxsize=None)(self._forecast)  # by the states of the caches
         self.caches = caches()
         self.said: States = tuple(getattr(engine, cache.field) for cache in self.caches)
-        self.known = tuple(
-            said if said in (cache.fast, cache.slow) else cache.fast
-            for cache, said in zip(self.caches, self.said, strict=True)
-        )  # as said, else the fast one
+        pairs = zip(self.caches, self.said, strict=True)  # as said, else the fast one
+        self.known = tuple(said if said in (cache.fast, cache.slow) else cache.fast for cache, said in pairs)
         found = self.forecast(tuple(cache.fast for cache in self.caches)).prediction
         self.engine_name = found.context.engine_name
         self.off = frozenset(str(phase) for phase, entry in found.phases.items() if not entry.calls)
@@ -236,15 +228,10 @@ class Expectation:
         warnings = self.forecast(states).prediction.warnings
         return (*self._host, *(text for text in warnings if not text.startswith(MODEL_IS_KNOWN)))
 
-    def forecast(self, states: States) -> Forecast:
-        """The prediction with the caches in these states."""
-        found = self._forecasts.get(states)
-        if found is None:
-            model, hardware, engine, profile, level = self._start
-            fields = {cache.field: state for cache, state in zip(self.caches, states, strict=True)}
-            found = Forecast(predict(model, hardware, engine.replace(**fields), profile=profile, level=level))
-            self._forecasts[states] = found
-        return found
+    def _forecast(self, states: States) -> Forecast:
+        model, hardware, engine, profile, level = self._start
+        fields = {cache.field: state for cache, state in zip(self.caches, states, strict=True)}
+        return Forecast(predict(model, hardware, engine.replace(**fields), profile=profile, level=level))
 
 
 # --- a common factor ----------------------------------------------------------------------------------------------------

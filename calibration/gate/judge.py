@@ -107,17 +107,17 @@ def find_state(
 
     and, as compiled graphs are either loaded or made, t within the interval of the prediction for a compile cache. The files of a checkpoint may be in memory in part: any load above
     the geometric mean came from storage in part. A state that the run does not say, or that its times contradict, is judged as the slower one; what is faster than the faster one is a gain.
-    """  # fmt: skip
+    """
     holders = [f for f in figures if f.kind in ("phase", "sum") and cache.phase in f.phases and not f.is_partial]
     stand_in = MeasuredValue(cache.phase, "phase", (cache.phase,), 0.0, math.inf)  # not measured: it tells nothing
     own = min(holders, key=lambda figure: len(figure.phases), default=stand_in)
-    pairs = [*zip(expectation.caches, expectation.known, strict=True)]
-    quick, long = (
-        expectation.forecast(tuple(state if other is cache else known for other, known in pairs))
-        .of(own)
-        .shifted(processor_factor)
-        for state in (cache.fast, cache.slow)
-    )
+
+    def expected(state: str) -> ExpectedTime:
+        pairs = zip(expectation.caches, expectation.known, strict=True)
+        states = tuple(state if other is cache else known for other, known in pairs)
+        return expectation.forecast(states).of(own).shifted(processor_factor)
+
+    quick, long = expected(cache.fast), expected(cache.slow)
     is_known = said in (cache.fast, cache.slow)
     if long.seconds <= quick.seconds * 1.001:  # switched off, or the same either way
         state = said if is_known else cache.fast

@@ -203,14 +203,18 @@ def measure_imports(python: Interpreter, budget: Budget) -> Found:
 
     The first import reads what no page cache holds; further ones are what a warm host takes.
     """
-    begin = time.monotonic()
-    starts, problem = _repeat(python, "print('{}')", _STARTS, budget.part(0.3, _MAX_START_S))
+    begin, part = time.monotonic(), budget.part(0.3, _MAX_START_S)
+    starts: list[float] = []
+    found = Found()
+    while len(starts) < _STARTS and not (starts and part.is_spent):
+        answer = python.run("print('{}')", part.left)
+        if answer.data is None:
+            found = Found((), (f"start of Python: not measured: {answer.problem}",))
+            break
+        starts.append(answer.seconds)
     if starts:
         words = f"Python {python.shown_version}, start to end, nothing to do"
-        seconds = [answer.seconds for answer in starts]
-        found = Found((Measurement.of(START, seconds, "s", words, time.monotonic() - begin),))
-    else:
-        found = Found((), (f"start of Python: not measured: {problem}",))
+        found = Found((Measurement.of(START, starts, "s", words, time.monotonic() - begin),))
     package = _package(python, budget)
     if package is None:
         names = ", ".join(_packages())
@@ -238,42 +242,26 @@ def _package(python: Interpreter, budget: Budget) -> str | None:
 
 def _imports(python: Interpreter, package: str, budget: Budget) -> Found:
     """The first import and, as long as another one fits into what is left, further ones."""
-    begin = time.monotonic()
-    code = _IMPORT.format(package=package)
-    first, problem = _repeat(python, code, 1, budget)
+    begin, code = time.monotonic(), _IMPORT.format(package=package)
+    first = python.run(code, budget.left)
     seconds = _inside(first)
     if not seconds:
-        return Found((), (f"import {package}: not measured: {problem or 'it printed no time'}",))
-    shown = f"import {package} under Python {python.shown_version}"
-    taken = time.monotonic() - begin
+        return Found((), (f"import {package}: not measured: {first.problem or 'it printed no time'}",))
+    shown, taken = f"import {package} under Python {python.shown_version}", time.monotonic() - begin
     measured = Measurement.of(FIRST, seconds, "s", f"{shown}, as the page cache was found", taken)
-    again: list[Answer] = []
-    while len(again) < _IMPORTS - 1 and budget.left > 1.2 * first[0].seconds:
-        more, _ = _repeat(python, code, 1, budget)
-        if not more:
+    again: list[float] = []
+    while len(again) < _IMPORTS - 1 and budget.left > 1.2 * first.seconds:
+        if not (seconds := _inside(python.run(code, budget.left))):
             break
-        again += more
-    if not (seconds := _inside(again)):
+        again += seconds
+    if not again:
         return Found((measured,), (f"import {package}: no time was left to repeat it",))
-    return Found(
-        (measured, Measurement.of(REPEATED, seconds, "s", f"{shown}, again", time.monotonic() - begin - taken))
-    )
+    return Found((measured, Measurement.of(REPEATED, again, "s", f"{shown}, again", time.monotonic() - begin - taken)))
 
 
-def _inside(answers: Sequence[Answer]) -> list[float]:
-    """Seconds as the children measured them."""
-    return [second for answer in answers if answer.data for second in _numbers([answer.data.get("seconds")])]
-
-
-def _repeat(python: Interpreter, code: str, most: int, budget: Budget) -> tuple[list[Answer], str]:
-    """Children one after the other, until one fails or the time is up; why there are fewer."""
-    answers: list[Answer] = []
-    while len(answers) < most and not (answers and budget.is_spent):
-        answer = python.run(code, budget.left)
-        if answer.data is None:
-            return answers, answer.problem
-        answers.append(answer)
-    return answers, ""
+def _inside(answer: Answer) -> list[float]:
+    """Seconds as the child measured them; none where it did not."""
+    return _numbers([answer.data.get("seconds")]) if answer.data else []
 
 
 # --- single-thread speed ------------------------------------------------------------------------------------------------
