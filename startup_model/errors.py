@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-_LONGEST_VALUE_SHOWN = 80
-_LONGEST_MESSAGE = 580
+_MAX_VALUE_SHOWN = 80
+_MAX_MESSAGE = 580
 
 
 class StartupModelError(ValueError):
@@ -22,7 +22,7 @@ class StartupModelError(ValueError):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(one_line(message, _LONGEST_MESSAGE))
+        super().__init__(one_line(message, _MAX_MESSAGE))
 
 
 class ConfigError(StartupModelError):
@@ -129,7 +129,7 @@ def _without_middle(text: str, longest: int) -> str:
 def shown(value: object) -> str:
     """``value`` as one short, printable piece of a message: no line breaks, bounded length, whatever it is."""
     text = _piece(value, depth=2)
-    return text if len(text) <= _LONGEST_VALUE_SHOWN else f"{text[: _LONGEST_VALUE_SHOWN - 3]}..."
+    return text if len(text) <= _MAX_VALUE_SHOWN else f"{text[: _MAX_VALUE_SHOWN - 3]}..."
 
 
 def _piece(value: object, depth: int) -> str:
@@ -141,7 +141,7 @@ def _piece(value: object, depth: int) -> str:
             repr(int(value)) if abs(value) < 10**20 else f"{'-' if value < 0 else ''}about 10^{_exponent(abs(value))}"
         )
     if isinstance(value, str | bytes):
-        return repr(value[:_LONGEST_VALUE_SHOWN])
+        return repr(value[:_MAX_VALUE_SHOWN])
     if isinstance(value, dict | list | tuple | set | frozenset):
         if len(value) > 8:
             return f"a {type(value).__name__} of {len(value)} items"
@@ -155,7 +155,7 @@ def _piece(value: object, depth: int) -> str:
     if value is None or isinstance(value, float):
         return repr(value)
     try:
-        return one_line(repr(value), _LONGEST_VALUE_SHOWN)
+        return one_line(repr(value), _MAX_VALUE_SHOWN)
     except Exception:  # whatever a foreign class does in its repr
         return f"an object of type {type(value).__name__}"
 

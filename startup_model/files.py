@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from startup_model.errors import InputFileError, shown
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_MOST_DIGITS = 4300  # Python itself reads no longer whole number (CVE-2020-10735)
+_MAX_DIGITS = 4300  # Python itself reads no longer whole number (CVE-2020-10735)
 
 
 def read_json_object(path: Path, largest: int, what: str) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def parse_json_object(content: bytes, name: str, what: str) -> dict[str, Any]:
     except RecursionError:
         raise InputFileError(f"{name}: nested too deeply to be {what}") from None
     except ValueError:  # the only one that is left
-        raise InputFileError(f"{name}: holds a number of more than {_MOST_DIGITS} digits; give {what}") from None
+        raise InputFileError(f"{name}: holds a number of more than {_MAX_DIGITS} digits; give {what}") from None
     if _SURROGATE.search(content) and not _is_text(value):
         raise InputFileError(f"{name}: contains an unpaired surrogate (\\ud800 to \\udfff); give {what}")
     if not isinstance(value, dict):

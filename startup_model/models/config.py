@@ -116,12 +116,8 @@ class ModelConfig(FrozenModel):
         path = Path(source)
         folder = path if path.is_dir() else path.parent
         config = read_json_object(path / "config.json" if path.is_dir() else path, MAX_CONFIG, "a model's config.json")
-        checkpoint = measure_checkpoint(folder) or (None, None)
-        found = {
-            "checkpoint_bytes": checkpoint[0],
-            "checkpoint_files": checkpoint[1],
-            "tokenizer_bytes": measure_tokenizer(folder),
-        }
+        size, number, _ = measure_checkpoint(folder) or (None, None, None)
+        found = {"checkpoint_bytes": size, "checkpoint_files": number, "tokenizer_bytes": measure_tokenizer(folder)}
         return cls._from_mapping(config, name or folder.resolve().name, found)
 
     @classmethod
@@ -164,11 +160,9 @@ class ModelConfig(FrozenModel):
         if vision.parameters:
             data["extra_parameters"]["vision"] = vision.parameters
         if not vision.exact:
-            billions = (
-                f"the vision tower is estimated at {vision.parameters / 1e9:.2f} billion parameters from vision_config"
-            )
-            nothing = "the vision tower is not counted: vision_config names neither its layers nor its width"
-            assumptions.append(billions if vision.parameters else nothing)
+            estimate = f"estimated at {vision.parameters / 1e9:.2f} billion parameters from vision_config"
+            nothing = "not counted: vision_config names neither its layers nor its width"
+            assumptions.append(f"the vision tower is {estimate if vision.parameters else nothing}")
         quantization = config.get("quantization_config") or language.raw.get("quantization_config")
         return cls(
             name=name[:200],
@@ -211,7 +205,7 @@ class ModelConfig(FrozenModel):
     def active_parameters(self) -> int:
         """Parameters that the forward pass of one token reads: idle experts, vision tower and embedding look-up
         aside."""
-        table = 0 if self.tie_word_embeddings else self._embedding_parameters
+        table = 0 if self.tie_word_embeddings else self.vocab_size * (self.embedding_width or self.hidden_size)
         looked_up = self.extra_parameters.get("embedding", 0) + self.extra_parameters.get("vision", 0)
         return self.parameters - self.idle_expert_parameters - table - looked_up
 
@@ -230,19 +224,11 @@ class ModelConfig(FrozenModel):
             counts["head"] += rows * self.hidden_size
         return +counts
 
-    @property
-    def _embedding_parameters(self) -> int:
-        return self.vocab_size * (self.embedding_width or self.hidden_size)
-
     @cached_property
     def structure(self) -> str:
         """Digest of what the model is made of, its name and files aside: equal for tunings of one base."""
-        parts = (
-            self.hidden_size,
-            self.vocab_size,
-            self.tie_word_embeddings,
-            sorted(g.model_dump_json() for g in self.layers),
-        )
+        groups = sorted(group.model_dump_json() for group in self.layers)
+        parts = (self.hidden_size, self.vocab_size, self.tie_word_embeddings, groups)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     @cached_property
