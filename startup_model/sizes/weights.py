@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from startup_model.engines.config import EngineConfig
 from startup_model.hardware import HardwareConfig
-from startup_model.models.config import DTYPES, ModelConfig, Quantization
+from startup_model.models.config import DTYPES, ModelConfig
 from startup_model.models.layers import split
+from startup_model.models.quantization import Quantization
 
 PACKED_KINDS = frozenset({"attention", "state_space", "mlp", "experts", "shared_experts"})
 """Kinds of parameters that quantisation packs; embeddings, head, norms, router and vision tower keep their type."""
