@@ -142,8 +142,8 @@ def _print_calibration(done: Calibration, out: Path) -> None:
     echo(done.report.text())
     if errors := done.profile.held_out.errors:
         mean = sum(map(abs, errors.values())) / len(errors)
-        worst, error = max(errors.items(), key=lambda item: abs(item[1]))
-        echo(f"models left out of the fit: mean absolute error {mean:.2%}, worst {error:+.2%} ({worst})")
+        worst = max(errors, key=lambda name: abs(errors[name]))
+        echo(f"models left out of the fit: mean absolute error {mean:.2%}, worst {errors[worst]:+.2%} ({worst})")
     for run in done.next_runs:
         states = f"page cache {run.page_cache}, compile cache {run.compile_cache}"
         echo(f"to profile next: {run.model}, {states}: spread {run.spread_now:.2%} -> {run.spread_then:.2%}")
