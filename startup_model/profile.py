@@ -123,8 +123,6 @@ class Profile(_Tolerant):
     host: Host
     coefficients: dict[str, dict[str, dict[str, CoefficientValue]]]
     """Term -> variant (``default``, ``compile_cache=cold``, ``load_format=...`` ...) -> coefficient."""
-    covariance: dict[str, tuple[tuple[float, ...], ...]] = Field(default_factory=dict)
-    """``term/variant`` -> covariance of its fitted coefficients, in the order in which they stand."""
     version_effects: Annotated[tuple[VersionEffect, ...], Field(strict=False)] = ()
     version_spread: Annotated[float, Field(ge=0)] = 0.0
     """Standard deviation of the logarithm of a phase's scale between neighbouring versions."""
@@ -155,12 +153,9 @@ class Profile(_Tolerant):
 
     @model_validator(mode="before")
     @classmethod
-    def _lists_to_tuples(cls, data: Any) -> Any:
-        """JSON has no tuples: accept lists where they stand for them."""
-        if isinstance(data, Mapping) and isinstance(data.get("covariance"), Mapping):
-            matrices = {key: tuple(tuple(row) for row in matrix) for key, matrix in data["covariance"].items()}
-            return dict(data) | {"covariance": matrices}
-        return data
+    def _without_covariance(cls, data: Any) -> Any:
+        """Files of earlier releases hold covariances, which nothing reads."""
+        return {k: v for k, v in data.items() if k != "covariance"} if isinstance(data, Mapping) else data
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -222,7 +222,6 @@ def _profile(figures: Figures, fitted: Fitted, name: str) -> Profile:
         runs_version=versions[0].removeprefix("v") if is_other else None,
         host=figures.host,
         coefficients=coefficients,
-        covariance={},
         held_out=HeldOut(by="model", errors=dict(old.held_out.errors) if old else {}),
         domain={key: (min(values), max(values)) for key, values in columns.items()},
         layer_kinds=tuple(sorted(kinds)),

@@ -144,7 +144,7 @@ def maximise(rows: Rows, prior: Profile) -> Fitted:
         if settled := float(np.max(np.abs(step))) < TOLERANCE:
             break
     bound = np.full(len(p), MAX_SCALE)
-    solution = solve(Problem(residuals, jacobian, p, -bound, bound, tolerance=1e-10))
+    solution = solve(Problem(residuals, jacobian, p, -bound, bound))
     found, slopes = coefficients(solution.values), jacobian(solution.values)
     # The posterior in its own units: residuals are standard deviations already.
     posterior = Posterior(tuple(keys), tuple(groups), basis, np.asarray(np.linalg.inv(slopes.T @ slopes)))

@@ -15,10 +15,9 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,12 +88,14 @@ def build_profiles() -> tuple[Profile, ...]:
     """The reference profiles of all published hosts."""
     runs = published_runs()
     shared = shared_by_all(runs)
-    reports = {name: leave_one_out(_main_runs(name, runs), partial(_without_model, name, shared)) for name in HOSTS}
-    shared = shared._replace(misfit=_misfit(reports.values()))
-    shared = shared._replace(one_run_spread=_one_run_spread(runs, profile_of(DONOR, shared)))
-    return tuple(
-        profile_of(name, shared, held_out={row.group: row.error for row in reports[name].rows}) for name in HOSTS
-    )
+    reports = {
+        name: leave_one_out(_main_runs(name, runs), lambda model, name=name: profile_of(name, shared, model))  # type: ignore[misc]
+        for name in HOSTS
+    }
+    shared.fields["misfit"] = _misfit(reports.values())
+    shared.fields["one_run_spread"] = _one_run_spread(runs, profile_of(DONOR, shared))
+    errors = {name: {row.group: rounded(row.error) for row in report.rows} for name, report in reports.items()}
+    return tuple(profile_of(name, shared, held_out=errors[name]) for name in HOSTS)
 
 
 def _main_runs(host: str, runs: Iterable[RunRecord]) -> list[RunRecord]:
@@ -102,71 +103,54 @@ def _main_runs(host: str, runs: Iterable[RunRecord]) -> list[RunRecord]:
     return [run for run in usable(host, runs) if run.dataset == HOSTS[host].main_dataset]
 
 
-def _without_model(host: str, shared: Shared, model: str) -> Profile:
-    return profile_of(host, shared, without_model=model)
-
-
 class Shared(NamedTuple):
     """What the profiles of all hosts have in common."""
 
     runs: tuple[RunRecord, ...]
     donor: HostFit
-    effects: tuple[VersionEffect, ...]
-    version_spread: float
-    transfer_spread: Mapping[str, float]
-    session_spread: Mapping[str, float]
-    sessions: int
-    shape_spread: Mapping[str, float]
     persistence: Mapping[str, float]
-    misfit: Mapping[str, float]
-    one_run_spread: float
+    fields: dict[str, Any]
+    """Fields of ``Profile``."""
 
 
 def shared_by_all(runs: tuple[RunRecord, ...]) -> Shared:
+    """What the profiles of all hosts have in common, but for what profiles of all of them say."""
     donor = fit_published(DONOR, runs)
-    return Shared(
-        runs,
-        donor,
-        *_version_effects(runs, donor),
-        _transfer_spread(runs),
-        *_session_spread(donor),
-        _shape_spread(runs),
-        _persistence(runs),
-        {},
-        0.0,
-    )
+    effects, version_spread = _version_effects(runs, donor)
+    sessions, session_spread = _session_spread(donor)
+    fields = {
+        "kind": "reference",
+        "engine": "vllm",
+        "engine_version": SETTINGS.version,
+        "generation": "v1",
+        "version_effects": effects,
+        "version_spread": version_spread,
+        "transfer_spread": _transfer_spread(runs),
+        "transfer_hosts": len(HOSTS),
+        "session_spread": session_spread,
+        "sessions": sessions,
+        "shape_spread": _shape_spread(runs),
+    }
+    return Shared(runs, donor, _persistence(runs), fields)
 
 
 def profile_of(
     name: str, shared: Shared, without_model: str | None = None, held_out: Mapping[str, float] | None = None
 ) -> Profile:
+    """The profile of a host, fitted without the runs of one model if asked."""
     fit = fit_published(name, shared.runs, without_model)
-    own = usable(name, shared.runs)
+    own, host = usable(name, shared.runs), host_of(name)
+    sets = Counter(run.dataset for run in own)
     return Profile(
         name=name,
-        kind="reference",
-        engine="vllm",
-        engine_version=SETTINGS.version,
-        generation="v1",
-        host=host_of(name),
+        host=host,
         coefficients=_coefficients(fit, shared.donor if name != DONOR else None),
-        covariance=_covariances(fit),
-        version_effects=shared.effects,
-        version_spread=rounded(shared.version_spread),
-        transfer_spread={phase: rounded(value) for phase, value in shared.transfer_spread.items()},
-        transfer_hosts=len(HOSTS),
-        session_spread={phase: rounded(value) for phase, value in shared.session_spread.items()},
-        sessions=shared.sessions,
-        shape_spread={phase: rounded(value) for phase, value in shared.shape_spread.items()},
-        misfit={phase: rounded(value) for phase, value in shared.misfit.items()},
-        one_run_spread=rounded(shared.one_run_spread),
-        model_effects=_model_effects(fit, own, without_model, host_of(name), shared.persistence),
-        held_out=HeldOut(by="model", errors={group: rounded(error) for group, error in (held_out or {}).items()}),
-        domain=_domain(own, host_of(name)),
+        model_effects=_model_effects(fit, own, without_model, host, shared.persistence),
+        held_out=HeldOut(by="model", errors=dict(held_out or {})),
+        domain=_domain(own, host),
         layer_kinds=tuple(sorted({kind for run in own for kind in run.model.layers_by_kind})),
-        provenance=Provenance(
-            citation=CITATION, runs=dict(Counter(run.dataset for run in own)), records_digest=records_digest()
-        ),
+        provenance=Provenance(citation=CITATION, runs=dict(sets), records_digest=records_digest()),
+        **shared.fields,
     )
 
 
@@ -267,13 +251,6 @@ def _host_ratio(term: str, fit: HostFit, donor: HostFit) -> float:
     return float(np.exp(np.mean(logs))) if logs else 1.0
 
 
-def _covariances(fit: HostFit) -> dict[str, tuple[tuple[float, ...], ...]]:
-    return {
-        f"{term}/{variant}": tuple(tuple(rounded(float(value)) for value in row) for row in entry.covariance)
-        for (term, variant), entry in sorted(fit.sets.items())
-    }
-
-
 def _bounds(values: Iterable[float]) -> tuple[float, float]:
     """Smallest and largest, rounded outwards to six significant digits."""
     numbers = sorted(values)
@@ -308,7 +285,7 @@ def _phase_logs(runs: Iterable[RunRecord]) -> dict[str, dict[str, dict[str, floa
 def _transfer_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
     """Standard deviation between hosts of the mean logarithm of each phase."""
     return {
-        phase: float(np.std([np.mean([row[name] for row in models.values()]) for name in HOSTS], ddof=1))
+        phase: rounded(np.std([np.mean([row[name] for row in models.values()]) for name in HOSTS], ddof=1))
         for phase, models in _phase_logs(runs).items()
     }
 
@@ -318,7 +295,7 @@ def _shape_spread(runs: Iterable[RunRecord]) -> dict[str, float]:
     spread = {}
     for phase, models in _phase_logs(runs).items():
         ratios = [[row[name] - row[DONOR] for row in models.values()] for name in HOSTS if name != DONOR]
-        spread[phase] = float(np.sqrt(np.mean([np.var(values, ddof=1) for values in ratios])))
+        spread[phase] = rounded(np.sqrt(np.mean([np.var(values, ddof=1) for values in ratios])))
     return spread
 
 
@@ -374,7 +351,7 @@ def _misfit(reports: Iterable[HeldOutReport]) -> dict[str, float]:
         for row in report.rows:
             for phase, error in row.phase_errors.items():
                 errors.setdefault(phase, []).append(abs(error))
-    return {phase: float(np.quantile(values, 0.9)) / 1.645 for phase, values in sorted(errors.items())}
+    return {phase: rounded(float(np.quantile(values, 0.9)) / 1.645) for phase, values in sorted(errors.items())}
 
 
 def _one_run_spread(runs: Iterable[RunRecord], donor: Profile) -> float:
@@ -386,17 +363,17 @@ def _one_run_spread(runs: Iterable[RunRecord], donor: Profile) -> float:
         for run in own:
             profile = calibrate([run], donor, held_out=False).profile
             errors += [total_error(other, profile) or 0.0 for other in own if other.model.name != run.model.name]
-    return SMALL_SAMPLE * float(np.sqrt(np.mean(np.square(errors))))
+    return rounded(SMALL_SAMPLE * float(np.sqrt(np.mean(np.square(errors)))))
 
 
-def _session_spread(fit: HostFit) -> tuple[dict[str, float], int]:
-    """Root mean square of the logarithm of the factors of other sessions on the donor's host, by phase; number of sessions."""
+def _session_spread(fit: HostFit) -> tuple[int, dict[str, float]]:
+    """Number of sessions on the donor's host; root mean square of the logarithm of their factors, by phase."""
     logs: dict[str, list[float]] = {}
     for (term, _), factor in fit.sessions.items():
         if factor > 0:
             logs.setdefault(term, []).append(math.log(factor))
-    spread = {term: float(np.sqrt(np.mean(np.square(values)))) for term, values in sorted(logs.items())}
-    return spread, len({session for _, session in fit.sessions}) + 1
+    spread = {term: rounded(np.sqrt(np.mean(np.square(values)))) for term, values in sorted(logs.items())}
+    return len({session for _, session in fit.sessions}) + 1, spread
 
 
 def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[VersionEffect, ...], float]:
@@ -407,51 +384,24 @@ def _version_effects(runs: Iterable[RunRecord], fit: HostFit) -> tuple[tuple[Ver
     that a version does not log share the factor of what is left of its wall time. The load is left out: it depends on
     the file format of that model.
     """
-    series = sorted(
-        (run for run in runs if run.dataset == SETTINGS.versions),
-        key=lambda run: parse_version(run.engine.version or ""),
-    )
+    series = [run for run in runs if run.dataset == SETTINGS.versions]
+    series.sort(key=lambda run: parse_version(run.engine.version or ""))
     anchor = next(run for run in series if run.engine.version == SETTINGS.anchor)
     base = _parts(anchor, fit)
-    load = anchor.phases["weight_load"]
     effects, totals = [], []
     for run in series:
         parts = _parts(run, fit)
-        scales = {}
-        for phase in parts.measured.keys() & base.measured.keys() - {"weight_load"}:
-            # A compile from nothing says little about a load from the cache, and the other way round.
-            if phase != "graph_compile" or parts.variants[phase] == base.variants[phase]:
-                own, reference = (
-                    parts.measured[phase] / parts.predicted[phase],
-                    base.measured[phase] / base.predicted[phase],
-                )
-                scales[phase] = own / reference
-        # What neither row nor switch explains: the rest of the wall time, over the same phases at the anchor.
-        rest = [phase for phase in parts.predicted if phase not in parts.measured and phase != "weight_load"]
-        if rest and run.wall_s is not None and anchor.wall_s is not None:
-            left = run.wall_s - sum(parts.measured.values()) - (0.0 if "weight_load" in parts.measured else load)
-            named = [phase for phase in rest if phase in base.measured]
-            others = [phase for phase in base.predicted if phase not in base.measured and phase in rest]
-            at_anchor = sum(base.measured[phase] for phase in named)
-            if others:
-                at_anchor += anchor.wall_s - sum(base.measured.values())
-            own = left / sum(parts.predicted[phase] for phase in rest)
-            reference = at_anchor / sum(base.predicted[phase] for phase in (*named, *others))
-            scales |= dict.fromkeys(rest, own / reference)
         totals.append(math.log((run.wall_s or 0.0) / sum(parts.predicted.values())))
-        ordered: dict[str, float] = {str(phase): rounded(scales[phase]) for phase in PHASES if phase in scales}
-        if run.engine.version == SETTINGS.anchor:
-            ordered = {}
+        scales = _scales(parts, base, run.wall_s, anchor.wall_s) if run is not anchor else {}
         effects.append(
             VersionEffect(
                 version=run.engine.version or "",
                 generation=run.engine.resolve(run.model, run.hardware).generation,
-                scales=ordered,
+                scales={str(phase): rounded(scales[phase]) for phase in PHASES if phase in scales},
                 source=f"{run.model.name} on {DONOR}",
             )
         )
-    steps = np.diff(totals)
-    return tuple(effects), float(np.sqrt(np.mean(steps**2)))
+    return tuple(effects), rounded(np.sqrt(np.mean(np.diff(totals) ** 2)))
 
 
 class _Parts(NamedTuple):
@@ -460,6 +410,34 @@ class _Parts(NamedTuple):
     measured: Mapping[str, float]
     predicted: Mapping[str, float]
     variants: Mapping[str, str]
+
+    def ratio(self, phases: Iterable[str]) -> float:
+        """Measured over predicted."""
+        found = list(phases)
+        return sum(self.measured[phase] for phase in found) / sum(self.predicted[phase] for phase in found)
+
+
+def _scales(parts: _Parts, base: _Parts, wall_s: float | None, base_wall_s: float | None) -> dict[str, float]:
+    """Phase -> its factor over the same phase at the anchor."""
+    scales = {
+        phase: parts.ratio([phase]) / base.ratio([phase])
+        for phase in parts.measured.keys() & base.measured.keys() - {"weight_load"}
+        # A compile from nothing says little about a load from the cache, and the other way round.
+        if phase != "graph_compile" or parts.variants[phase] == base.variants[phase]
+    }
+    # What neither row nor switch explains: the rest of the wall time, over the same phases at the anchor.
+    rest = [phase for phase in parts.predicted if phase not in parts.measured and phase != "weight_load"]
+    if rest and wall_s is not None and base_wall_s is not None:
+        load = 0.0 if "weight_load" in parts.measured else base.measured["weight_load"]
+        left = wall_s - sum(parts.measured.values()) - load
+        named = [phase for phase in rest if phase in base.measured]
+        others = [phase for phase in base.predicted if phase not in base.measured and phase in rest]
+        at_anchor = sum(base.measured[phase] for phase in named)
+        at_anchor += base_wall_s - sum(base.measured.values()) if others else 0.0
+        predicted = sum(base.predicted[phase] for phase in (*named, *others))
+        own = left / sum(parts.predicted[phase] for phase in rest)
+        scales |= dict.fromkeys(rest, own / (at_anchor / predicted))
+    return scales
 
 
 def _parts(run: RunRecord, fit: HostFit) -> _Parts:

@@ -1,4 +1,4 @@
-"""Non-linear least squares with bounds: scipy.optimize.least_squares, its result put on the bounds that it ends at, and its last digits."""
+"""Non-linear least squares with bounds: scipy.optimize.least_squares in equal columns, its result put on the bounds that it ends at."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 _MAX_EVALUATIONS = 2000
+_TOLERANCE = 1e-14  # relative change of cost, values and gradient at which the search stops
 _NEAR = 1e-4  # a value counts as at its bound when it is so near (relative to its own scale) and the cost falls beyond
 
 
@@ -28,8 +29,6 @@ class Problem(NamedTuple):
     start: Vector
     lower: Vector
     upper: Vector
-    tolerance: float = 1e-14
-    """Relative change of cost, values and gradient at which the search stops."""
 
 
 class Solution(NamedTuple):
@@ -49,24 +48,18 @@ def solve(problem: Problem) -> Solution:
         raise StartupModelError(
             f"residual {bad} = {first[bad]} at the start of the fit; check the measurement and its inputs"
         )
+    size = np.sqrt(np.sum(np.square(problem.jacobian(start)), axis=0))
     result = least_squares(
         problem.residuals,
         start,
         jac=problem.jacobian,
         bounds=(problem.lower, problem.upper),
-        x_scale=1.0 / _column_sizes(problem.jacobian(start)),  # steps in seconds and in seconds per byte count alike
-        ftol=problem.tolerance,
-        xtol=problem.tolerance,
-        gtol=problem.tolerance,
+        x_scale=1.0 / np.where(size > 0, size, 1.0),  # steps in seconds and in seconds per byte count alike
+        **dict.fromkeys(("ftol", "xtol", "gtol"), _TOLERANCE),
         max_nfev=_MAX_EVALUATIONS,
     )
     values, at_bound = _snapped(problem, np.asarray(result.x), np.asarray(result.grad))
-    return Solution(_refined(problem, values, ~at_bound), bool(result.status > 0), at_bound)
-
-
-def _column_sizes(slopes: Matrix) -> Vector:
-    size = np.sqrt(np.sum(np.square(slopes), axis=0))
-    return np.where(size > 0, size, 1.0)
+    return Solution(values, bool(result.status > 0), at_bound)
 
 
 def _cost(problem: Problem, values: Vector) -> float:
@@ -82,18 +75,3 @@ def _snapped(problem: Problem, values: Vector, gradient: Vector) -> tuple[Vector
     if _cost(problem, snapped) > _cost(problem, values) * (1 + 1e-9) + 2e-12:
         return values, (values <= problem.lower) | (values >= problem.upper)
     return snapped, low | high
-
-
-def _refined(problem: Problem, values: Vector, free: NDArray[np.bool_]) -> Vector:
-    """Two Gauss-Newton steps by orthogonal factorisation: the last digits, where they lower the cost."""
-    for _ in range(2 if free.any() else 0):
-        slopes = problem.jacobian(values)[:, free]
-        size = _column_sizes(slopes)
-        step = np.linalg.lstsq(slopes / size, -problem.residuals(values), rcond=None)[0]
-        better = values.copy()
-        better[free] += step / size
-        better = np.clip(better, problem.lower, problem.upper)
-        if not _cost(problem, better) <= _cost(problem, values):
-            break
-        values = better
-    return values

@@ -45,7 +45,6 @@ class FittedSet(NamedTuple):
 
     values: Mapping[str, float]
     std_errors: Mapping[str, float]
-    covariance: Matrix
     observations: int
 
 
@@ -172,7 +171,6 @@ def _scale_set(members: Sequence[Observation], factors: Mapping[str, float], def
     return FittedSet(
         values={name: value * factor for name, value in default.values.items()},
         std_errors={name: error * factor for name, error in default.std_errors.items()},
-        covariance=default.covariance * factor**2,
         observations=len(members),
     )
 
@@ -206,13 +204,11 @@ def _fit_set(
         robust = 1.0 / np.sqrt(1.0 + residuals**2)  # the derivative of soft_l1
         if (np.abs(values - before) <= 1e-12 * np.abs(before)).all():
             break
-    covariance = _covariance(design * (scale * weights * np.sqrt(robust))[:, None], residuals * np.sqrt(robust), values)
-    errors = np.sqrt(np.diag(covariance))
+    errors = _errors(design * (scale * weights * np.sqrt(robust))[:, None], residuals * np.sqrt(robust), values)
     return (
         FittedSet(
             values=dict(zip(names, map(float, values), strict=True)) | dict.fromkeys(fixed, 0.0),
             std_errors=dict(zip(names, map(float, errors), strict=True)),
-            covariance=covariance,
             observations=len(members),
         ),
         {session: factors[session] for session in free},
@@ -237,13 +233,11 @@ def _nnls(design: Matrix, target: Matrix) -> Matrix:
     return np.asarray(solution / size)
 
 
-def _covariance(design: Matrix, residuals: Matrix, values: Matrix) -> Matrix:
-    """Covariance of the coefficients that are not at their bound: s^2 (X'X)^-1; zero for the others."""
-    covariance = np.zeros((len(values), len(values)))
-    active = values > 0
+def _errors(design: Matrix, residuals: Matrix, values: Matrix) -> Matrix:
+    """Standard errors of the coefficients that are not at their bound: roots of the diagonal of s^2 (X'X)^-1; zero for the others."""
+    errors, active = np.zeros(len(values)), values > 0
     freedom = len(residuals) - int(active.sum())
     if active.any() and freedom > 0:
         x = design[:, active]
-        variance = float(residuals @ residuals) / freedom
-        covariance[np.ix_(active, active)] = variance * np.linalg.pinv(x.T @ x)
-    return covariance
+        errors[active] = np.sqrt(float(residuals @ residuals) / freedom * np.diag(np.linalg.pinv(x.T @ x)))
+    return errors
