@@ -22,11 +22,6 @@ DOMINANT_SHARE = 0.25
 """Share of the start from which a phase is named."""
 _FEW_REQUESTS = 2.0  # of full length that fit at once, below which a pool is called small
 _NOT_TOLD_APART = "not_told_apart"
-# Phases that may be joined without being bound by different things.
-_ALIKE = (
-    frozenset({"weight_load", "model_init", "kv_cache_init"}),
-    frozenset({"framework_bootstrap", "worker_spawn", "tokenizer_load", "api_ready"}),
-)
 
 
 class Diagnosis(NamedTuple):
@@ -70,7 +65,7 @@ def _remedies(start: LoggedStart, kind: str) -> tuple[Remedy, ...]:
     own = {} if table is None or start.engine in table.advice_not_for else table.remedies
     names = table.advice.get(kind) if table is not None and own else None
     ranks = (start.tp or 1) * (start.pp or 1) * (start.dp or 1)
-    found = [{**own, **common.remedies}[name] for name in (common.advice.get(kind, ()) if names is None else names)]
+    found = [{**common.remedies, **own}[name] for name in (common.advice.get(kind, ()) if names is None else names)]
     return tuple(
         remedy
         for remedy in found
@@ -80,33 +75,24 @@ def _remedies(start: LoggedStart, kind: str) -> tuple[Remedy, ...]:
 
 def _parts(start: LoggedStart) -> list[Diagnosis]:
     """Every part of the start, with its share."""
-    total = sum(start.phases.values()) + start.facts.get("download_s", 0.0)
-    if total <= 0:
-        return []
+    spent = {"download": start.facts.get("download_s", 0.0), **start.phases}
+    total = sum(start.phases.values()) + spent["download"]
     whole = "the start" if start.wall_s is not None else "what the log shows of the start"
     bounds = dict(common_table().bounds)
     named = {phase for bound in bounds.values() for phase in bound.phases}
     bounds |= {f"{name}_bound": Bound((name,), name.replace("_", " ")) for name in start.phases if name not in named}
-    mixed = {name: seconds for name, seconds in start.phases.items() if _is_mixed(start, name)}
-    parts = {kind: {name: start.phases[name] for name in bound.phases if name in start.phases and name not in mixed} for kind, bound in bounds.items()}  # fmt: skip
+    mixed = tuple(name for name in start.phases if _is_mixed(start, name))
+    bounds[_NOT_TOLD_APART] = Bound(mixed, " + ".join(name for part in mixed for name in start.joint[part]))
     entries = []
-    for kind, seconds_by_phase in (("download_bound", {"download": start.facts.get("download_s", 0.0)}), *parts.items(), (_NOT_TOLD_APART, mixed)):  # fmt: skip
-        seconds = sum(seconds_by_phase.values())
-        if seconds <= 0:
-            continue
-        names = [name for part in seconds_by_phase for name in start.joint.get(part, (part,))]
-        heaviest_first = sorted(names, key=lambda name: -start.phases.get(name, 0.0))
-        line = next((start.phase_evidence[name] for name in heaviest_first if name in start.phase_evidence), None)
-        what = (
-            bounds[kind].summary
-            if kind in bounds
-            else "downloading the weights"
-            if kind != _NOT_TOLD_APART
-            else " + ".join(names)
-        )
-        detail = _detail(start, bounds[kind].detail) if kind in bounds else ""
-        summary = f"{what}: {seconds / total:.0%} of {whole}{detail}"
-        entries.append(Diagnosis(kind, summary, seconds, seconds / total, line, _remedies(start, kind)))
+    for kind, bound in bounds.items():
+        parts = [name for name in bound.phases if name in spent and (name not in mixed or kind == _NOT_TOLD_APART)]
+        seconds = sum(spent[name] for name in parts)
+        if seconds > 0:
+            names = [name for part in parts for name in start.joint.get(part, (part,))]
+            heaviest_first = sorted(names, key=lambda name: -start.phases.get(name, 0.0))
+            line = next((start.phase_evidence[name] for name in heaviest_first if name in start.phase_evidence), None)
+            summary = f"{bound.summary}: {seconds / total:.0%} of {whole}{_detail(start, bound.detail)}"
+            entries.append(Diagnosis(kind, summary, seconds, seconds / total, line, _remedies(start, kind)))
     return entries
 
 
@@ -114,7 +100,7 @@ def _is_mixed(start: LoggedStart, name: str) -> bool:
     """Whether the seconds of a phase hold others that are bound by something else."""
     together = start.joint.get(name, ())
     kinds = {kind for kind, bound in common_table().bounds.items() if set(together) & set(bound.phases)}
-    return len(kinds) > 1 and not any(group >= set(together) for group in _ALIKE)
+    return len(kinds) > 1 and not any(group >= set(together) for group in common_table().alike)
 
 
 def _detail(start: LoggedStart, detail: str) -> str:
@@ -149,9 +135,8 @@ def _pool_figures(start: LoggedStart) -> str:
     if start.status != "kv_cache_too_small" or needed is None or available is None:
         return ""
     fitting = start.facts.get("max_model_len_fit")
-    return f": {needed:g} GiB needed, {available:g} GiB there" + (
-        "" if fitting is None else f"; {fitting:.0f} tokens would fit"
-    )
+    tokens = "" if fitting is None else f"; {fitting:.0f} tokens would fit"
+    return f": {needed:g} GiB needed, {available:g} GiB there{tokens}"
 
 
 # --- starts side by side ------------------------------------------------------------------------------------------------

@@ -317,10 +317,11 @@ class StartupLogParser:
         self, block: bytes, begin: int, end: int, engine: str | None, *, waiting: bool
     ) -> list[tuple[int, tuple[_Rule, ...]]]:
         hits: list[tuple[int, tuple[_Rule, ...]]] = []
-        for literal, rules in _literals(tuple(self._tables.values()), engine, waiting, self._progress).items():
+        literals = _literals(tuple(self._tables.values()), engine, waiting, self._progress)
+        for literal in filter(block[begin:end].count, literals):
             place = block.find(literal, begin, end)
             while place >= 0:
-                hits.append((place, rules))
+                hits.append((place, literals[literal]))
                 place = block.find(literal, place + len(literal), end)
         return sorted(hits, key=lambda hit: hit[0])
 

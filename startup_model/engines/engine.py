@@ -299,13 +299,17 @@ class Engine(NamedTuple):
         """What its log says, from ``log.toml`` in its folder, read when it is asked for; None: it has none."""
         from startup_model.engines.logtable import read_table
 
-        if self.package is None or not files(self.package).joinpath("log.toml").is_file():
-            return None
-        return read_table(self.name, self.text("log.toml"))
+        has_log = self.package is not None and _has(self.package, "log.toml")
+        return read_table(self.name, self.text("log.toml")) if has_log else None
 
     def text(self, name: str) -> str:
         """The content of a data file in the folder of the engine."""
         return _text(self.package or "", name)
+
+
+@lru_cache(maxsize=64)
+def _has(package: str, name: str) -> bool:
+    return files(package).joinpath(name).is_file()
 
 
 @lru_cache(maxsize=64)

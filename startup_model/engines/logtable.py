@@ -23,7 +23,7 @@ Mark = Literal["", "opens", "begins", "settings", "up", "ready", "over", "progre
 start. settings: the rest of the line is the engine's configuration. up: the engine can serve, its front end may not. ready: requests are
 answered. over: the server is shutting down. progress: how far a phase is."""
 Status = Literal["profiling_failed", "kv_cache_too_small", "oom", "load_failed", "capture_failed", "crashed"]
-_LAST = 10**6
+_MAX_TEXT = 10**6
 
 
 class Row(NamedTuple):
@@ -194,6 +194,8 @@ class CommonTable(FrozenModel):
     statuses: Mapping[Status, str] = {}
     """Status of a failed start -> what it means."""
     bounds: Mapping[str, Bound] = {}
+    alike: tuple[frozenset[str], ...] = ()
+    """Phases that lines may join without holding what is bound by different things."""
 
 
 class LogTable(FrozenModel):
@@ -268,9 +270,9 @@ def common_table() -> CommonTable:
 
 
 def _toml(name: str, text: str) -> dict[str, Any]:
-    if len(text) > _LAST:
+    if len(text) > _MAX_TEXT:
         raise ConfigError(
-            f"{name}/log.toml", len(text), f"must be at most {_LAST} characters", "keep to the lines of a start"
+            f"{name}/log.toml", len(text), f"must be at most {_MAX_TEXT} characters", "keep to the lines of a start"
         )
     try:
         return tomllib.loads(text)
