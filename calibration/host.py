@@ -13,6 +13,7 @@ import math
 import mmap
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -27,31 +28,11 @@ from startup_model.errors import ConfigError, InputFileError, StartupModelError,
 from startup_model.hardware import Cpu, HardwareConfig
 
 _QUERY_S = 20.0
-_MAX_NAME = 100
-_MAX_FILE = 2**22
-_NETWORK_FILE_SYSTEMS = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "lustre",
-        "ceph",
-        "glusterfs",
-        "gpfs",
-        "beegfs",
-        "afs",
-        "9p",
-        "wekafs",
-        "efs",
-        "fsx",
-    ]
-)
-_OBJECT_STORES = frozenset(["s3fs", "gcsfuse", "goofys", "blobfuse", "mountpoint-s3", "juicefs", "rclone", "geesefs"])
+_MAX_NAME, _MAX_FILE, _MAX_FILES = 100, 2**22, 10_000
+_NETWORK = re.compile(r"nfs4?|cifs|smb3|smbfs|lustre|ceph|glusterfs|gpfs|beegfs|afs|9p|wekafs|efs|fsx")
+_OBJECT_STORE = re.compile(r"s3fs|gcsfuse|goofys|blobfuse|mountpoint-s3|juicefs|rclone|geesefs")
 _SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz")
 _CHUNK = 2**23
-_MAX_FILES = 10_000
 _STEP = 2**30  # bytes of a file that are mapped at a time
 
 Part = tuple[Path, int, int]
@@ -92,7 +73,7 @@ def host_facts() -> HostFacts:
     return HostFacts(
         cpu=_cpu_name(),
         cores=_cores(),
-        memory_bytes=_memory(),
+        memory_bytes=usable_memory(),
         gpus=accelerators(),
         kernel=one_line(f"{platform.system()} {platform.release()}", _MAX_NAME),
         python=platform.python_version(),
@@ -144,20 +125,12 @@ def facts_in_words(facts: HostFacts, folder: Path | None = None) -> dict[str, st
 
 @lru_cache(maxsize=1)
 def _cpu_name() -> str:
-    for line in _read("/proc/cpuinfo").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("model name", "Processor", "cpu model") and value.strip():
-            return _plain_name(value)
+    """Without trade marks and words that say nothing: ``AMD EPYC 9354``, ``Intel Xeon Platinum 8481C``."""
+    listed = re.search(r"^(?:model name|Processor|cpu model)[ \t]*:[ \t]*(\S.*)", _read("/proc/cpuinfo"), re.MULTILINE)
     text = _output("sysctl", "-n", "machdep.cpu.brand_string") if sys.platform == "darwin" else ""
-    return _plain_name(text or platform.processor() or platform.machine() or "unknown")
-
-
-def _plain_name(text: str) -> str:
-    """A processor without trade marks and the words that say nothing: ``AMD EPYC 9354``, ``Intel Xeon Platinum 8481C``."""
-    for mark in ("(R)", "(TM)", "(r)", "(tm)", "CPU", "Processor"):
-        text = text.replace(mark, " ")
-    words = [word for word in text.split("@")[0].split() if not word.endswith(("-Core", "-core"))]
-    return one_line(" ".join(words), _MAX_NAME) or "unknown"
+    text = (listed[1] if listed else text) or platform.processor() or platform.machine()
+    words = re.sub(r"\((?:R|TM|r|tm)\)|CPU|Processor", " ", text).split("@")[0].split()
+    return one_line(" ".join(word for word in words if not word.endswith(("-Core", "-core"))), _MAX_NAME) or "unknown"
 
 
 def _cores() -> int:
@@ -168,15 +141,14 @@ def _cores() -> int:
     return max(1, cores)
 
 
-def _memory() -> float:
+def usable_memory(unknown: float = 2.0**30) -> float:
+    """Memory that this process may use [B]; ``unknown`` where nothing says so."""
     found = []
     with contextlib.suppress(ValueError, OSError, AttributeError):
         found.append(float(os.sysconf("SC_PAGE_SIZE")) * float(os.sysconf("SC_PHYS_PAGES")))
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        text = _read(path).strip()
-        if text.isdigit() and int(text) > 0:
-            found.append(float(text))
-    return min(found, default=2.0**30)
+    limits = map(_read, ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+    found += [float(text) for text in limits if text.strip().isdigit() and int(text) > 0]
+    return min(found, default=unknown)
 
 
 def accelerators(timeout_s: float = _QUERY_S) -> tuple[Gpu, ...]:
@@ -204,41 +176,31 @@ def _read(path: str) -> str:
 
 def _output(*words: str, timeout_s: float = _QUERY_S) -> str:
     """What a program prints; empty when it is not there, fails or hangs."""
-    program = shutil.which(words[0])
-    if program is None:
-        return ""
     try:
         done = subprocess.run(  # noqa: S603  fixed words
-            [program, *words[1:]], capture_output=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
-        )
+            [shutil.which(words[0]) or "", *words[1:]], capture_output=True, timeout=timeout_s, check=True, stdin=subprocess.DEVNULL
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.decode("utf-8", "replace")[: 2**16] if done.returncode == 0 else ""
+    return done.stdout.decode("utf-8", "replace")[: 2**16]
 
 
 def file_system_of(path: Path) -> FileSystem:
     """The file system that ``path`` lies on; unknown where the kernel does not list mounts."""
-    try:
-        target = str(path.resolve())
-    except OSError:
-        target = str(path)
-    best, found = "", FileSystem("unknown", "", "local_nvme")
+    with contextlib.suppress(OSError):
+        path = path.resolve()
+    best, kind, device = "", "unknown", ""
     for line in _read("/proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         fields, kinds = left.split(), right.split()
-        if len(fields) < 5 or len(kinds) < 2:
-            continue
-        mount, (kind, device) = fields[4].replace("\\040", " "), kinds[:2]
-        if (target == mount or target.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
-            best, found = mount, FileSystem(kind, device, _tier(kind, device))
-    return found
-
-
-def _tier(kind: str, device: str) -> str:
+        if len(fields) >= 5 and len(kinds) >= 2:
+            mount = fields[4].replace("\\040", " ")
+            if path.is_relative_to(mount) and len(mount) >= len(best):
+                best, (kind, device) = mount, kinds[:2]
     name = kind.removeprefix("fuse.").lower()
-    if {name, device.split(":", maxsplit=1)[0]} & _OBJECT_STORES:
-        return "object_store"
-    return "network_disk" if name in _NETWORK_FILE_SYSTEMS else "local_nvme"
+    if any(map(_OBJECT_STORE.fullmatch, (name, device.split(":", maxsplit=1)[0]))):
+        return FileSystem(kind, device, "object_store")
+    return FileSystem(kind, device, "network_disk" if _NETWORK.fullmatch(name) else "local_nvme")
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
@@ -322,8 +284,8 @@ def resident_fraction(files: Iterable[Path | Part]) -> float | None:
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "mincore"):
         return None
-    page = mmap.PAGESIZE
-    held = total = 0
+    page, held, total = mmap.PAGESIZE, 0, 0
+    rights = mmap.PROT_READ | mmap.PROT_WRITE  # never written to: only such a mapping gives ctypes its address
     for path, begin, piece in map(_part, files):
         with _opened(path) as descriptor:
             if not may_be_seen(path):
@@ -332,16 +294,15 @@ def resident_fraction(files: Iterable[Path | Part]) -> float | None:
             end = size if piece is None else min(size, begin + piece)
             for offset in range(begin // page * page, end, _STEP):
                 length = min(_STEP, end - offset)
-                present = (ctypes.c_ubyte * -(-length // page))()
-                # A private writable mapping is never written to: only such a one gives ctypes its address.
-                rights = mmap.PROT_READ | mmap.PROT_WRITE
+                present = np.zeros(-(-length // page), np.uint8)
                 with mmap.mmap(descriptor, length, flags=mmap.MAP_PRIVATE, prot=rights, offset=offset) as mapped:
                     view = ctypes.c_char.from_buffer(mapped)
-                    failed = library.mincore(ctypes.c_void_p(ctypes.addressof(view)), ctypes.c_size_t(length), present)
+                    where, pages = ctypes.c_void_p(ctypes.addressof(view)), ctypes.c_void_p(present.ctypes.data)
+                    failed = library.mincore(where, ctypes.c_size_t(length), pages)
                     del view
                 if failed:
                     return None
-                held += int(np.count_nonzero(np.frombuffer(present, dtype=np.uint8) & 1))
+                held += int(np.count_nonzero(present & 1))
                 total += len(present)
     return held / total if total else None
 
@@ -353,12 +314,8 @@ def _part(entry: Path | Part) -> tuple[Path, int, int | None]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    descriptor = -1
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        yield descriptor
+        with path.open("rb", buffering=0) as file:
+            yield file.fileno()
     except OSError as error:
         raise InputFileError(f"{path}: {error.strerror or error}; is the checkpoint still there?") from None
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)

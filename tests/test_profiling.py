@@ -1409,7 +1409,7 @@ def test_a_checkpoint_larger_than_the_memory_is_not_read(tmp_path: Path, monkeyp
     told: list[str] = []
     prepare_page_cache(files, "hot", tell=told.append)
     assert told == ["reading the checkpoint, file 1 of 1"]
-    monkeypatch.setattr("calibration.measure.states._memory_bytes", lambda: 1000.0)
+    monkeypatch.setattr("calibration.measure.states.usable_memory", lambda _: 1000.0)
     monkeypatch.setattr("calibration.measure.states.read_into_cache", lambda *_: pytest.fail("it was read"))
     prepare_page_cache(files, "hot", tell=told.append)
     assert told[1:] == ["the checkpoint is larger than the memory: it cannot be hot, and is not read"]

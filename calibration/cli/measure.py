@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from startup_model.cli.terminal import console_of, echo, flush_or_drop, table_of
 from startup_model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
     from calibration.measure.difference import IsolatedPhases
     from calibration.measure.run import ScheduleEvent
@@ -71,17 +72,12 @@ def profile_command(
     from calibration.measure.start import Limits
 
     launch = launch_of(command)
-    models = model or []
+    models = tuple(model or ())
     served = models[0] if launch.engine is None and len(models) == 1 else None
     options = ScheduleOptions(
-        plan=_kind(plan, differential=differential),  # type: ignore[arg-type]
-        models=() if served else tuple(models),
-        repetitions=repetitions,
-        page_cache=page_cache.replace("-", "_"),  # type: ignore[arg-type]
-        compile_cache=compile_cache,  # type: ignore[arg-type]
-        torch_compile=torch_compile,  # type: ignore[arg-type]
-        warm_up=not no_warm_up,
-    )
+        plan=_kind(plan, differential=differential), models=() if served else models, repetitions=repetitions,  # type: ignore[arg-type]
+        page_cache=page_cache.replace("-", "_"), compile_cache=compile_cache, torch_compile=torch_compile, warm_up=not no_warm_up,  # type: ignore[arg-type]
+    )  # fmt: skip
     session, schedule = prepared(
         command, options, hardware=hardware, model=served, profile=profile, health_path=health_path, resume=resume, dataset=dataset,
         request=not no_request, drop_caches=drop_caches, limits=Limits(ready_s=ready_timeout, grace_s=grace),
@@ -139,23 +135,18 @@ def _ends_orderly() -> Iterator[None]:
 
 def say(text: str) -> None:
     """Say a line on standard error."""
-    sys.stderr.write(f"startup-model: {text}\n")
-    sys.stderr.flush()
+    echo(f"startup-model: {text}", err=True)
 
 
 def announce(schedule: Schedule, done: Mapping[int, RunRecord], command: str) -> None:
     """Say what will be started, and how long it will take. ``done``: places of the cases that need no start."""
     before = f", {len(done)} of them done before" if done else ""
     say(f"{len(schedule.cases)} case(s){before}, {_about(schedule.remaining_s(done))} in all, of: {command}")
-    is_first = True
+    ahead = schedule.ahead(done)
     for place, case in enumerate(schedule.cases):
-        if place in done:
-            say(f"  {case.words()}: done before")
-            continue
-        starts = schedule.starts_s(place, is_first=is_first)
-        is_first = False
-        warm_up = f", and {_about(starts[0])} for a start before it, excluded as warm-up" if len(starts) > 1 else ""
-        say(f"  {case.words()}: {_about(starts[-1])}{warm_up}")
+        *warm_ups, own = [_about(seconds) for at, seconds in ahead if at == place] or ["done before"]
+        warm_up = "".join(f", and {about} for a start before it, excluded as warm-up" for about in warm_ups)
+        say(f"  {case.words()}: {own}{warm_up}")
     for warning in schedule.warnings:
         say(f"warning: {warning}")
 
@@ -172,15 +163,13 @@ class View:
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._began = time.monotonic()
-        self._last = 0.0
-        self._activity = ""
+        self._last, self._activity = 0.0, ""
         self._progress = None
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
 
             columns = (BarColumn(bar_width=20), TextColumn("{task.fields[words]}", markup=False))
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress = Progress(*columns, console=console_of(err=True), transient=True)
             self._task = self._progress.add_task("", total=1.0, words="")
 
     def __enter__(self) -> View:
@@ -197,27 +186,24 @@ class View:
         if event.record is not None:
             self._ended(event, event.record)
         elif event.progress is not None:
-            self._under_way(event)
+            self._under_way(event, *event.progress)
 
     def _ended(self, event: ScheduleEvent, record: RunRecord) -> None:
         if self._as_json:
-            sys.stdout.write(json.dumps(record.model_dump(mode="json"), allow_nan=False) + "\n")
-            sys.stdout.flush()
-        wall = "" if record.wall_s is None else f"ready after {record.wall_s:.2f} s"
-        if wall and record.measured_from == "first_line":
-            wall += " from its first line"
+            echo(json.dumps(record.model_dump(mode="json"), allow_nan=False))
+            flush_or_drop()
+        head = " from its first line" if record.measured_from == "first_line" else ""
+        wall = "" if record.wall_s is None else f"ready after {record.wall_s:.2f} s{head}"
         token = "" if record.first_token_s is None else f"first token after {record.first_token_s:.2f} s"
         note = f"{event.note}: excluded as warm-up" if event.is_warm_up else event.note
         text = f"{event.case.words()}: {', '.join(filter(None, (wall, token)))}{f' ({note})' if note else ''}"
         if self._progress is not None:
-            self._progress.console.print(f"startup-model: {text}", markup=False, highlight=False, soft_wrap=True)
+            self._progress.console.print(f"startup-model: {text}", soft_wrap=True)
         else:
             say(text)
 
-    def _under_way(self, event: ScheduleEvent) -> None:
-        assert event.progress is not None  # noqa: S101  the caller has looked
+    def _under_way(self, event: ScheduleEvent, phase: str | None, elapsed_s: float, doing: str) -> None:
         now = time.monotonic()
-        phase, elapsed_s, doing = event.progress
         activity = doing or (f"after {phase}" if phase else "waiting for a line that is known")
         left = "" if event.left_s is None else f"; {_about(event.left_s)} left"
         words = f"{event.place + 1}/{len(event.schedule.cases)} {event.case.name}: {elapsed_s:.0f} s, {activity}{left}"
@@ -232,43 +218,35 @@ class View:
 
 def print_runs(records: Sequence[RunRecord], isolated: Sequence[IsolatedPhases], out: Path) -> None:
     """The starts side by side, what their differences isolate, and what to do next."""
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False)
     starts = [
         (f"{run.model.name}\n{_state(run)}", _seconds(run), {"time to ready": run.wall_s, "first token": run.first_token_s})
         for run in records
     ]  # fmt: skip
-    _print_table(console, "measured starts (seconds)", starts)
+    console = console_of()
+    console.print(_table("measured starts (seconds)", starts))
     if isolated:
         columns = [
             (f"{entry.model}\nbase less {entry.label}", entry.differences_s, {"time to ready": entry.by_wall_s})
             for entry in isolated
         ]
-        _print_table(console, "base less other start (seconds)", columns)
+        console.print(_table("base less other start (seconds)", columns))
     for entry in isolated:
         by_log = "" if entry.by_log_s is None else f", {entry.by_log_s:.2f} s by its log"
         by_wall = "unknown" if entry.by_wall_s is None else f"{entry.by_wall_s:.2f} s by the time to ready"
-        console.print(f"{entry.model}: {' + '.join(entry.phases)} = {by_wall}{by_log}", soft_wrap=True)
-    console.print(f"written: {out}; next: startup-model calibrate {out} --out host.json", soft_wrap=True)
+        echo(f"{entry.model}: {' + '.join(entry.phases)} = {by_wall}{by_log}")
+    echo(f"written: {out}; next: startup-model calibrate {out} --out host.json")
 
 
-def _print_table(
-    console: Console, title: str, columns: Iterable[tuple[str, Mapping[str, float], Mapping[str, float | None]]]
-) -> None:
+def _table(title: str, columns: Iterable[tuple[str, Mapping[str, float], Mapping[str, float | None]]]) -> Table:
     """Columns: head, seconds of the phases, seconds of the whole."""
-    from rich.table import Table
-
-    table = Table("phase", title=title, title_justify="left")
     heads, *sections = zip(*columns, strict=True)
-    for head in heads:
-        table.add_column(head, justify="right", overflow="fold")
+    table = table_of(title, "phase", *(f"~{head}" for head in heads))
     for section in sections:
         for name in dict.fromkeys(name for column in section for name in column):
             values = (column.get(name) for column in section)
             table.add_row(name, *("" if value is None else f"{value:.2f}" for value in values))
         table.add_section()
-    console.print(table)
+    return table
 
 
 def _seconds(record: RunRecord) -> dict[str, float]:
@@ -279,11 +257,10 @@ def _state(record: RunRecord) -> str:
     from calibration.measure.difference import flags_of
 
     flags = sorted(flags_of(record.engine))
-    compiles = not {"eager", "uncompiled"} & set(flags)
-    words = [
+    words = (
         "" if record.step else "warm-up",
         f"page {record.engine.page_cache}",
-        f"compile {record.engine.compile_cache}" if compiles else "",
+        "" if {"eager", "uncompiled"} & set(flags) else f"compile {record.engine.compile_cache}",
         *flags,
-    ]
+    )
     return ", ".join(filter(None, words))

@@ -6,7 +6,7 @@ tracing and compiling: base less other is what these phases take, whatever the e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -19,14 +19,20 @@ _EVERYTHING = Resolved(
     engine="", version=(), version_text="", generation="", dtype_bytes=2.0, kv_cache_dtype_bytes=2.0, gpu_memory_utilization=0.9, max_model_len=1, max_num_batched_tokens=1,
     max_num_seqs=1, block_size=1, load_format=LOAD_FORMATS["auto"], compiles=True, captures=CaptureCount(1),
 )  # fmt: skip
-# What sets a start apart from the base -> flags that leave out phases.
-_LEAVES_OUT: Mapping[str, Mapping[str, Any]] = {
-    "eager": {"compiles": False, "captures": CaptureCount()},
-    "dummy": {"load_format": LOAD_FORMATS["dummy"]},
-    "uncompiled": {"compiles": False},
+_UNCOMPILED: Mapping[str, Any] = {"compiles": False}
+# What sets a start apart from the base: how its engine shows it, and the flags by which it leaves out phases.
+_FLAGS: Mapping[str, tuple[Callable[[EngineConfig], bool | None], Mapping[str, Any]]] = {
+    "eager": (lambda engine: engine.enforce_eager, {**_UNCOMPILED, "captures": CaptureCount()}),
+    "dummy": (lambda engine: engine.load_format == "dummy", {"load_format": LOAD_FORMATS["dummy"]}),
+    "uncompiled": (lambda engine: engine.optimization_level == 0 or engine.torch_compile is False, _UNCOMPILED),
 }
 Flags = frozenset[str]
 _Kind = tuple[Flags, str, str]  # flags, page cache, compile cache: starts of one kind are repetitions of each other
+
+
+def flags_of(engine: EngineConfig) -> Flags:
+    """What an engine leaves out: eager, dummy, uncompiled."""
+    return frozenset(name for name, (is_set, _) in _FLAGS.items() if is_set(engine))
 
 
 class IsolatedPhases(NamedTuple):
@@ -74,30 +80,32 @@ def _of_group(kinds: Mapping[_Kind, Sequence[RunRecord]]) -> Iterator[IsolatedPh
             flags = other_flags - {label}
             base = [run for (f, page, g), runs in kinds.items() if f == flags and page in pages and g == graphs for run in runs]  # fmt: skip
             if base:
-                yield _isolated(flags, label, base, others)
+                absent = {name for flag in flags for name in _left_out(flag)}
+                yield _isolated(label, [name for name in _left_out(label) if name not in absent], base, others)
 
 
-def _isolated(flags: Flags, label: str, base: Sequence[RunRecord], others: Sequence[RunRecord]) -> IsolatedPhases:
+def _isolated(
+    label: str, phases: Sequence[str], base: Sequence[RunRecord], others: Sequence[RunRecord]
+) -> IsolatedPhases:
     mine, theirs = _seconds(base), _seconds(others)
     walls = [[run.ready_s for run in group if run.ready_s is not None] for group in (base, others)]
-    absent = {name for flag in flags for name in _left_out(flag)}
-    isolated = tuple(name for name in _left_out(label) if name not in absent)
-    logged = [seconds for names, seconds in mine.items() if set(names) <= set(isolated)]
-    names = dict.fromkeys([*mine, *theirs])
+    logged = [seconds for names, seconds in mine.items() if set(names) <= set(phases)]
     return IsolatedPhases(
         model=base[0].model.name,
         label=label,
-        phases=isolated,
+        phases=tuple(phases),
         by_wall_s=median(walls[0]) - median(walls[1]) if all(walls) else None,
         by_log_s=sum(logged) if logged else None,
-        differences_s={" + ".join(name): mine.get(name, 0.0) - theirs.get(name, 0.0) for name in names},
+        differences_s={
+            " + ".join(names): mine.get(names, 0.0) - theirs.get(names, 0.0) for names in {**mine, **theirs}
+        },
         starts=(len(base), len(others)),
     )
 
 
 def _left_out(flag: str) -> list[str]:
     """Phases that a flag switches off."""
-    changed = _EVERYTHING._replace(**_LEAVES_OUT[flag])
+    changed = _EVERYTHING._replace(**_FLAGS[flag][1])
     return [name for name, row in PHASES.items() if row.is_off and row.is_off(changed) and not row.is_off(_EVERYTHING)]
 
 
@@ -105,18 +113,7 @@ def _seconds(runs: Sequence[RunRecord]) -> dict[tuple[str, ...], float]:
     """Phases, alone or together as they were logged -> median seconds of the runs that give them."""
     found: dict[tuple[str, ...], list[float]] = {}
     for run in runs:
-        for name, seconds in run.phases.items():
-            found.setdefault((name,), []).append(seconds)
-        for figure in run.sums:
-            found.setdefault(figure.phases, []).append(figure.seconds)
+        alone = [((name,), seconds) for name, seconds in run.phases.items()]
+        for names, seconds in (*alone, *((figure.phases, figure.seconds) for figure in run.sums)):
+            found.setdefault(names, []).append(seconds)
     return {names: median(seconds) for names, seconds in found.items()}
-
-
-def flags_of(engine: EngineConfig) -> Flags:
-    """What an engine leaves out: eager, dummy, uncompiled."""
-    flags = {
-        "eager": engine.enforce_eager,
-        "dummy": engine.load_format == "dummy",
-        "uncompiled": engine.optimization_level == 0 or engine.torch_compile is False,
-    }
-    return frozenset(name for name, is_set in flags.items() if is_set)

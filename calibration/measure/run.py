@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -15,10 +16,10 @@ from pydantic import Field, SkipValidation, field_validator
 
 from calibration.host import HostFacts, checkpoint_files, describe_host, facts_in_words, fingerprint, host_facts
 from calibration.logs.diagnosis import is_eager
+from calibration.measure import launch as launches
 from calibration.measure import schedule as kinds
 from calibration.measure import states
-from calibration.measure.launch import Launch, environment_that_matters, launch_of, program_of, server_versions
-from calibration.measure.schedule import Case, RemainingTime, Schedule, ScheduleInputs, ScheduleOptions, make_schedule
+from calibration.measure.schedule import Case, Schedule, ScheduleInputs, ScheduleOptions
 from calibration.measure.start import Limits, MeasuredStart, Progress, measure_start
 from calibration.runs.build import ReadReport
 from calibration.runs.read import read_runs
@@ -26,8 +27,8 @@ from calibration.runs.record import Name, RunRecord
 from calibration.runs.write import append_run, check_appendable
 from startup_model.engines import find
 from startup_model.engines.config import EngineConfig
-from startup_model.errors import ConfigError, InputFileError, shown, wrong_type
-from startup_model.files import is_folder
+from startup_model.errors import ConfigError, InputFileError, wrong_type
+from startup_model.files import is_file, is_folder
 from startup_model.frozen import FrozenModel
 from startup_model.hardware import HardwareConfig
 from startup_model.predictor import HardwareLike, ModelLike, ProfileLike, as_hardware, as_model, as_profile
@@ -106,7 +107,7 @@ class Session(FrozenModel):
         if self.drop_caches and not any(case.page_cache == "cold" for case in schedule.cases):
             remedy = "give page_cache='cold' as well"
             raise ConfigError("drop_caches", True, "only a cold start empties caches", remedy)
-        program_of(launch.words, launch.variables)
+        launches.program_of(launch.words, launch.variables)
         launch.choose_port()
         for case in schedule.cases:
             self.files(case)
@@ -137,17 +138,16 @@ def prepared(
     **session: Any,
 ) -> tuple[Session, Schedule]:
     """A session, and the schedule for it. session: other fields of ``Session``; arguments and errors as of ``profile_server``."""
-    launch = launch_of(command)
+    launch = launches.launch_of(command)
     facts = host_facts()
-    if health_path is None:
-        deploy = None if launch.engine is None else find(launch.engine.engine).deploy
-        health_path = "/health" if deploy is None else deploy.health
+    deploy = find(launch.engine.engine).deploy if launch.engine is not None else None
     served = as_model(model) if model is not None else None
     inputs = ScheduleInputs(launch, node_of(hardware, launch, facts), served, as_profile(profile))
-    found = Session(inputs=inputs, facts=facts, host=fingerprint(facts), health_path=health_path, **session)
+    session["health_path"] = health_path if health_path is not None else deploy.health if deploy else "/health"
+    found = Session(inputs=inputs, facts=facts, host=fingerprint(facts), **session)
     if found.drop_caches:  # the first start is as cold as any other
         options = options.replace(warm_up=False)
-    return found, make_schedule(inputs, options)
+    return found, kinds.make_schedule(inputs, options)
 
 
 def profile_server(
@@ -189,24 +189,18 @@ def profile_server(
     before that are in ``out``. No process of a server is ever left behind, except of one that
     a container runtime or another host starts (see ``Launch.external_launcher``).
     """
+    options = ScheduleOptions(
+        plan=plan, models=models, repetitions=repetitions, page_cache=page_cache, compile_cache=compile_cache, torch_compile=torch_compile,  # type: ignore[arg-type]
+        warm_up=warm_up,
+    )  # fmt: skip
     session, schedule = prepared(
-        command,
-        ScheduleOptions(
-            plan=plan,
-            models=models,  # type: ignore[arg-type]
-            repetitions=repetitions,
-            page_cache=page_cache,
-            compile_cache=compile_cache,
-            torch_compile=torch_compile,
-            warm_up=warm_up,
-        ),
-        hardware=hardware, model=model, profile=profile, health_path=health_path, resume=resume, dataset=dataset, request=request,
+        command, options, hardware=hardware, model=model, profile=profile, health_path=health_path, resume=resume, dataset=dataset, request=request,
         drop_caches=drop_caches, limits=Limits() if limits is None else limits,
     )  # fmt: skip
     return list(run_schedule(session, schedule, out=out, listener=listener))
 
 
-def node_of(hardware: HardwareLike | None, launch: Launch, facts: HostFacts) -> HardwareConfig:
+def node_of(hardware: HardwareLike | None, launch: launches.Launch, facts: HostFacts) -> HardwareConfig:
     """The node that a command runs on; None: this host. A preset names the accelerator: it gets as many as the command has ranks."""
     if hardware is None:
         return describe_host(facts)
@@ -233,35 +227,31 @@ def run_schedule(
     path = None if out is None else _path(out)
     if path is not None:
         check_appendable(path)  # tried before minutes are spent
-    remaining = RemainingTime(schedule, done, time.monotonic())
+    remaining = kinds.RemainingTime(schedule, done, time.monotonic())
     kept: list[RunRecord] = []
     launch = session.inputs.launch
+
+    def tell(place: int, progress: Progress | None = None, **fields: Any) -> None:
+        listener(ScheduleEvent(schedule, place, progress, left_s=remaining.left_s(time.monotonic()), **fields))
+
     engines = None if launch.engine is None else (find(launch.engine.engine),)
     with states.CompileCaches(engines) as caches, _says_what_is_kept(kept, path):
         folders = {case.model: launch.checkpoint(case.model) for case in schedule.cases}
-        state = MeasureState(session, caches, is_first=schedule.warm_up, folders=folders)
+        starts = _Starts(session, caches, folders, is_first=schedule.warm_up)
         for place, case in enumerate(schedule.cases):
-            event = ScheduleEvent(schedule, place)
             if place in done:
-                left_s = remaining.left_s(time.monotonic())
-                listener(event._replace(record=done[place], note="done before", left_s=left_s))
+                tell(place, record=done[place], note="done before")
                 yield done[place]
                 continue
-
-            def report(progress: Progress, event: ScheduleEvent = event) -> None:
-                listener(event._replace(progress=progress, left_s=remaining.left_s(time.monotonic())))
-
             remaining.begin(time.monotonic())
-            for start in starts_of(state, case, report):
+            for start in starts.of(case, partial(tell, place)):
                 if path is not None:
                     append_run(start.record, path)
                     kept.append(start.record)
                 if start.interrupt is not None:
                     signal.raise_signal(start.interrupt)
-                now = time.monotonic()
-                remaining.end(place, now, is_warm_up=start.is_warm_up)
-                told = event._replace(record=start.record, is_warm_up=start.is_warm_up, note=start.note)
-                listener(told._replace(left_s=remaining.left_s(now)))
+                remaining.end(place, time.monotonic(), is_warm_up=start.is_warm_up)
+                tell(place, record=start.record, is_warm_up=start.is_warm_up, note=start.note)
                 yield start.record
             if all(later.group != case.group for later in schedule.cases[place + 1 :]):
                 caches.forget(case.group)
@@ -272,8 +262,6 @@ def _says_what_is_kept(records: Sequence[RunRecord], path: Path | None) -> Itera
     """Adds to whatever ends the block early how many records are in the file."""
     try:
         yield
-    except GeneratorExit:
-        raise
     except BaseException as error:
         if path is not None and records:
             goes_on = "resume=True (--resume) goes on after them"
@@ -289,11 +277,9 @@ def finished_cases(session: Session, schedule: Schedule, out: str | os.PathLike[
     if out is None:
         raise ConfigError("resume", True, "there is no file to go on with", "give out= (--out)")
     path = _path(out)
-    if not path.exists():
+    if not is_file(path) or path.stat().st_size == 0:
         return {}
     check_appendable(path)
-    if path.stat().st_size == 0:
-        return {}
     launch = session.inputs.launch
     version = launch.engine.version if launch.engine is not None else None
     found = {
@@ -308,115 +294,100 @@ def finished_cases(session: Session, schedule: Schedule, out: str | os.PathLike[
 def _path(out: str | os.PathLike[str]) -> Path:
     if not isinstance(out, str | os.PathLike) or not str(out) or "\0" in str(out):
         raise wrong_type("out", out, "the name of a file", "give one such as runs.jsonl")
-    path = Path(out)
-    try:
-        path.exists()
-    except OSError as error:
-        raise InputFileError(f"{shown(str(path))}: {error.strerror or error}; choose another file") from None
-    return path
+    return Path(out)
 
 
-@dataclass
-class MeasureState:
-    """What the starts of a session have left on the host."""
-
-    session: Session
-    caches: states.CompileCaches
-    is_first: bool  # the next start is the first of the session, excluded as warm-up
-    filled: set[states.Group] = field(default_factory=set)  # a start of theirs was made: their graphs are compiled
-    folders: Mapping[str | None, Path | None] = field(
-        default_factory=dict
-    )  # of the checkpoints when the schedule began
-
-
-class KeptStart(NamedTuple):
+class _KeptStart(NamedTuple):
     """A start that was measured."""
 
     record: RunRecord
     is_warm_up: bool  # excluded; another start follows
     note: str  # why it is a warm-up, and what is missing in the record
-    interrupt: int | None = None  # came while its server was being stopped, to be raised once the record is kept
-
-
-def starts_of(state: MeasureState, case: Case, report: Callable[[Progress], None]) -> Iterator[KeptStart]:
-    """The start of a case; before it a warm-up, where the session begins or graphs had to be compiled first."""
-    inputs = state.session.inputs
-    made = _measure(state, case, report)
-    reasons = ["the first start of the session"] if state.is_first else []
-    if case.compile_cache == "warm" and inputs.keeps_graphs and case.group not in state.filled:
-        words = {"cold": "it compiled", "unknown": "its log does not tell whether it compiled"}
-        reasons += [words[made[2]]] if made[2] in words else []
-    yield _kept(state, case, made, reasons)
-    if reasons:
-        state.is_first = False
-        state.filled.add(case.group)
-        yield _kept(state, case, _measure(state, case, report), [])
-    state.filled.add(case.group)
+    interrupt: int | None  # came while its server was being stopped, to be raised once the record is kept
 
 
 _Made = tuple[MeasuredStart, states.PageState, states.CompileState]  # a start, and the states in which it was made
+_COMPILED = {"cold": ["it compiled"], "unknown": ["its log does not tell whether it compiled"]}
 
 
-def _measure(state: MeasureState, case: Case, report: Callable[[Progress], None]) -> _Made:
-    """One start in the state that the case asks for."""
-    session, inputs = state.session, state.session.inputs
-    launch = inputs.launch_of(case)
-    began = time.monotonic()
+@dataclass
+class _Starts:
+    """The starts of a session, and what they have left on the host."""
 
-    def tell(doing: str) -> None:
-        report(Progress(None, time.monotonic() - began, doing))
+    session: Session
+    caches: states.CompileCaches
+    folders: Mapping[str | None, Path | None]  # of the checkpoints when the schedule began
+    is_first: bool  # the next start is the first of the session, excluded as warm-up
+    filled: set[states.Group] = field(default_factory=set)  # a start of theirs was made: their graphs are compiled
 
-    tell("preparing")
-    environment = launch.variables
-    environment |= state.caches.variables(case.group, case.compile_cache, environment)
-    page_cache: states.PageState = "hot"  # where nothing is read
-    if inputs.reads_weights(case):
-        folder = state.folders.get(case.model)
-        if folder is not None and not is_folder(folder):
-            raise InputFileError(f"{folder}: it was there when the schedule began, and is gone; put the model back")
-        page_cache = "unknown"
-        if files := session.files(case):
-            page_cache = states.prepare_page_cache(files, case.page_cache, drop=session.drop_caches, tell=tell)
-    port = launch.choose_port()
-    measured = measure_start(
-        launch.command(port, model=case.model), port=port, environment=environment, health_path=session.health_path, request=session.request,
-        limits=session.limits, report=report, temporary=state.caches.folder,
-    )  # fmt: skip
-    compiles = inputs.compiles(case) and not is_eager(measured.log)
-    logged, is_filled = measured.log.compile_cache, case.group in state.filled
-    return (
-        measured,
-        page_cache,
-        states.compile_state(case.compile_cache, logged, compiles=compiles, is_filled=is_filled),
-    )
+    def of(self, case: Case, report: Callable[[Progress], None]) -> Iterator[_KeptStart]:
+        """The start of a case; before it a warm-up, where the session begins or graphs had to be compiled first."""
+        made = self._measure(case, report)
+        reasons = ["the first start of the session"] if self.is_first else []
+        if case.compile_cache == "warm" and self.session.inputs.keeps_graphs and case.group not in self.filled:
+            reasons += _COMPILED.get(made[2], [])
+        yield self._kept(case, made, reasons)
+        self.filled.add(case.group)
+        if reasons:
+            self.is_first = False
+            yield self._kept(case, self._measure(case, report), [])
 
+    def _measure(self, case: Case, report: Callable[[Progress], None]) -> _Made:
+        """One start in the state that the case asks for."""
+        session, inputs = self.session, self.session.inputs
+        launch = inputs.launch_of(case)
+        began = time.monotonic()
 
-def _kept(state: MeasureState, case: Case, made: _Made, reasons: list[str]) -> KeptStart:
-    """The record of a start; ``reasons``: why it is a warm-up."""
-    session, inputs = state.session, state.session.inputs
-    measured, page_cache, compile_cache = made
-    launch = inputs.launch_of(case)
-    facts = facts_in_words(session.facts, inputs.launch.checkpoint(case.model))
-    record, problems = record_of(
-        measured,
-        inputs.hardware,
-        model=inputs.model if inputs.launch.engine is None else inputs.configuration(case)[0],
-        engine=inputs.engine(case),
-        page_cache=page_cache,
-        compile_cache=compile_cache,
-        host=session.host,
-        dataset=session.dataset,
-        environment=environment_that_matters(launch.variables),
-        host_notes=facts | server_versions(launch.words, launch.variables),
-        is_first=state.is_first,
-        step="" if reasons else case.key(inputs.launch),
-    )
-    notes = [", ".join(reasons)] if reasons else []
-    if not reasons and case.compile_cache == "warm" and compile_cache == "cold":
-        notes.append("it compiled again: the compile cache keeps nothing")
-    if not reasons and case.page_cache in ("hot", "cold") and page_cache != case.page_cache:
-        notes.append(f"page cache {page_cache}, not {case.page_cache}: the checkpoint could not be made so")
-    return KeptStart(record, bool(reasons), "; ".join([*notes, *problems]), measured.interrupt)
+        def tell(doing: str) -> None:
+            report(Progress(None, time.monotonic() - began, doing))
+
+        tell("preparing")
+        environment = launch.variables
+        environment |= self.caches.variables(case.group, case.compile_cache, environment)
+        page_cache: states.PageState = "hot"  # where nothing is read
+        if inputs.reads_weights(case):
+            folder = self.folders.get(case.model)
+            if folder is not None and not is_folder(folder):
+                raise InputFileError(f"{folder}: it was there when the schedule began, and is gone; put the model back")
+            page_cache = "unknown"
+            if files := session.files(case):
+                page_cache = states.prepare_page_cache(files, case.page_cache, drop=session.drop_caches, tell=tell)
+        port = launch.choose_port()
+        measured = measure_start(
+            launch.command(port, model=case.model), port=port, environment=environment, health_path=session.health_path, request=session.request,
+            limits=session.limits, report=report, temporary=self.caches.folder,
+        )  # fmt: skip
+        compiles = inputs.compiles(case) and not is_eager(measured.log)
+        logged, is_filled = measured.log.compile_cache, case.group in self.filled
+        graphs = states.compile_state(case.compile_cache, logged, compiles=compiles, is_filled=is_filled)
+        return measured, page_cache, graphs
+
+    def _kept(self, case: Case, made: _Made, reasons: list[str]) -> _KeptStart:
+        """The record of a start; ``reasons``: why it is a warm-up."""
+        session, inputs = self.session, self.session.inputs
+        measured, page_cache, compile_cache = made
+        launch = inputs.launch_of(case)
+        facts = facts_in_words(session.facts, inputs.launch.checkpoint(case.model))
+        record, problems = record_of(
+            measured,
+            inputs.hardware,
+            model=inputs.model if inputs.launch.engine is None else inputs.configuration(case)[0],
+            engine=inputs.engine(case),
+            page_cache=page_cache,
+            compile_cache=compile_cache,
+            host=session.host,
+            dataset=session.dataset,
+            environment=launches.environment_that_matters(launch.variables),
+            host_notes=facts | launches.server_versions(launch.words, launch.variables),
+            is_first=self.is_first,
+            step="" if reasons else case.key(inputs.launch),
+        )
+        notes = [", ".join(reasons)] if reasons else []
+        if not reasons and case.compile_cache == "warm" and compile_cache == "cold":
+            notes.append("it compiled again: the compile cache keeps nothing")
+        if not reasons and case.page_cache in ("hot", "cold") and page_cache != case.page_cache:
+            notes.append(f"page cache {page_cache}, not {case.page_cache}: the checkpoint could not be made so")
+        return _KeptStart(record, bool(reasons), "; ".join([*notes, *problems]), measured.interrupt)
 
 
 def record_of(
@@ -443,8 +414,7 @@ def record_of(
     head_s = measured.first_line_s if record.measured_from == "first_line" else 0.0
     wall_s = max(measured.wall_s - download_s - head_s, record.wall_s or 0.0)
     token_s = None if measured.first_token_s is None else measured.first_token_s - download_s
-    problems = [f"no first token: {measured.problem}"] if measured.problem else []
-    problems += [measured.ending] if measured.ending else []
+    problems = [*filter(None, (measured.problem and f"no first token: {measured.problem}", measured.ending))]
     if token_s is not None and token_s < (wall_s + head_s) * _EARLY:
         token_s, problems = None, ["no first token: it came before the line that says ready"]
     notes = dict(host_notes)
@@ -454,19 +424,14 @@ def record_of(
         notes["start"] = "the first of its session, counted from its first line: imports may have come from storage"
     if download_s:
         notes["download"] = f"{download_s:.1f} s of downloading weights are taken off"
-    engine = _as_it_was(record.engine.replace(model=None, environment=dict(environment)), measured)
+    engine = record.engine.replace(model=None, environment=dict(environment))
+    if measured.version is not None:
+        told = {"version": measured.version}
+        for changes in (told, told | {"generation": log.engine_generation}):
+            with suppress(ConfigError):  # no version, or one that has no such core
+                engine = engine.replace(**changes)
     record = record.replace(engine=engine, surroundings=notes, step=step)
     try:
         return record.replace(wall_s=wall_s, first_token_s=token_s, stamp_resolution_s=_STAMP_S), problems
     except ConfigError as error:  # a log that counts something twice: what was measured is kept all the same
-        problems.append(f"recorded without its time to ready: {error.problem}")
-        return record.replace(wall_s=None), problems
-
-
-def _as_it_was(engine: EngineConfig, measured: MeasuredStart) -> EngineConfig:
-    """The engine with the version and core that ran, as far as they can be."""
-    told: dict[str, Any] = {} if measured.version is None else {"version": measured.version}
-    for changes in (told | {"generation": measured.log.engine_generation}, told) if told else ():
-        with suppress(ConfigError):  # no version, or one that has no such core
-            return engine.replace(**changes)
-    return engine
+        return record.replace(wall_s=None), [*problems, f"recorded without its time to ready: {error.problem}"]

@@ -29,28 +29,19 @@ TorchCompile = Literal["on", "off"]
 """on: as the command has it."""
 Seconds = float | None
 """None where nothing can be said."""
-_AROUND_S = (
-    5.0  # of a run that are no part of the start: the request, the end of the server, reading the checkpoint before it
-)
+_AROUND_S = 5.0  # that a run takes beside its start: reading the checkpoint, the request, the end of the server
 
 
 class Case(NamedTuple):
     """One kind of start that is to be measured."""
 
-    model: str | None = None
-    """Name or folder in the place of the command's own; None: that one."""
-    page_cache: PageCache = "hot"
-    """Where the checkpoint is when the server starts."""
-    compile_cache: CompileCache = "warm"
-    """Whether compiled graphs are there when the server starts."""
-    eager: bool = False
-    """With the engine's flag for eager execution: no torch.compile, no graphs."""
-    dummy: bool = False
-    """With weights that are made up: nothing is read."""
-    torch_compile: TorchCompile = "on"
-    """off: with the flag that turns torch.compile off, where the engine would run it."""
-    repetition: int = 1
-    """Of this kind of start, from 1."""
+    model: str | None = None  # name or folder in the place of the command's own; None: that one
+    page_cache: PageCache = "hot"  # where the checkpoint is when the server starts
+    compile_cache: CompileCache = "warm"  # whether compiled graphs are there when the server starts
+    eager: bool = False  # with the engine's flag for eager execution: no torch.compile, no graphs
+    dummy: bool = False  # with weights that are made up: nothing is read
+    torch_compile: TorchCompile = "on"  # off: with the flag that turns torch.compile off, where the engine would run it
+    repetition: int = 1  # of this kind of start, from 1
 
     @property
     def name(self) -> str:
@@ -71,14 +62,14 @@ class Case(NamedTuple):
     def words(self) -> str:
         """The case in words."""
         compiles = not self.eager and self.torch_compile == "on"
-        parts = [
+        parts = (
             self.name,
-            self.model or "",
+            self.model,
             "" if self.dummy else f"page cache {self.page_cache.replace('_', ' ')}",
             f"compile cache {self.compile_cache}" if compiles else "",
             f"repetition {self.repetition}" if self.repetition > 1 else "",
-        ]
-        return ", ".join(part for part in parts if part)
+        )
+        return ", ".join(filter(None, parts))
 
 
 class ScheduleInputs(NamedTuple):
@@ -124,19 +115,16 @@ class ScheduleInputs(NamedTuple):
 
     def configuration(self, case: Case) -> tuple[ModelConfig, EngineConfig]:
         """The model and the engine of a case. Raises ConfigError or InputFileError when one of them is not known here."""
-        engine = self.engine(case)
+        engine, command = self.engine(case), self.launch.redacted()
         if engine is None:
-            remedy = f"start {engine_names()}"
-            raise ConfigError("command", self.launch.redacted(), "it starts no engine that is known here", remedy)
+            raise ConfigError("command", command, "it starts no engine that is known here", f"start {engine_names()}")
         if self.model is not None:
             return self.model, engine
         name = case.model or engine.model
         if name is None:
-            remedy = "name one in it, or give model="
-            raise ConfigError("command", self.launch.redacted(), "it names no model", remedy)
-        folder = self.launch.checkpoint(case.model)
+            raise ConfigError("command", command, "it names no model", "name one in it, or give model=")
         try:
-            return as_model(str(folder) if folder is not None else name), engine
+            return as_model(str(self.launch.checkpoint(case.model) or name)), engine
         except UnknownNameError:
             problem = "it is not in the catalogue, and not on this host: a record has to know its shape"
             remedy = "download it first, or name its folder (in Python: model=)"
@@ -240,15 +228,16 @@ def _sum(seconds: Iterable[Seconds]) -> Seconds:
     return sum(known) if len(known) == len(found) else None
 
 
+_ModelName = Annotated[str, Field(pattern=r"^\s*[^-\s\x00][^\x00]*$")]
+
+
 class ScheduleOptions(FrozenModel):
     """What is to be measured."""
 
     plan: ScheduleKind = "base"
     """``base``, the command as it is; ``differential``, also eager and with dummy weights (what the command does already is not started twice); ``quick``, one warm
     start of each model, which is what calibration needs at least; ``full``, the fewest starts that identify every coefficient that these models and states can tell apart."""
-    models: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^\s*[^-\s\x00][^\x00]*$")], ...], Field(strict=False, max_length=1000)
-    ] = ()
+    models: Annotated[tuple[_ModelName, ...], Field(strict=False, max_length=1000)] = ()
     """Names or folders in the place of the command's own."""
     repetitions: Annotated[int, Field(ge=1, le=100)] = 1
     """Starts of each kind."""
@@ -267,9 +256,9 @@ def make_schedule(inputs: ScheduleInputs, options: ScheduleOptions) -> Schedule:
     if launch.engine is None and not is_plain:
         problem = "flags can only be added to the command of a known engine"
         raise ConfigError("command", launch.redacted(), problem, f"start {engine_names()}, or choose --plan base")
-    names: tuple[str | None, ...] = tuple(dict.fromkeys(options.models)) or (None,)
     base = [
-        Case(name, options.page_cache, options.compile_cache, torch_compile=options.torch_compile) for name in names
+        Case(name, options.page_cache, options.compile_cache, torch_compile=options.torch_compile)
+        for name in dict.fromkeys(options.models) or (None,)
     ]
     warnings: list[str] = []
     if (program := launch.external_launcher) is not None:
@@ -278,9 +267,10 @@ def make_schedule(inputs: ScheduleInputs, options: ScheduleOptions) -> Schedule:
     if not sees_listeners():
         unchecked = "whether another program answers in the place of the server is not checked"
         warnings.append(f"psutil is not installed: {unchecked}; pip install 'startup-model[profile]'")
-    cases: Sequence[Case] = base
+    cases = base
     if kind == "differential":
-        cases = _differential(inputs, base)
+        variants = ((case, case._replace(eager=True), case._replace(dummy=True)) for case in base)
+        cases = _distinct(inputs, chain.from_iterable(variants))
     elif kind == "full":
         try:
             cases = fewest_cases(base, inputs)
@@ -292,12 +282,11 @@ def make_schedule(inputs: ScheduleInputs, options: ScheduleOptions) -> Schedule:
     return Schedule(repeated, seconds, compiling, options.warm_up, tuple(dict.fromkeys(warnings)))
 
 
-def _differential(inputs: ScheduleInputs, base: Sequence[Case]) -> list[Case]:
-    """Base, eager and dummy weights of each model, without those that would start the same engine as one before."""
+def _distinct(inputs: ScheduleInputs, cases: Iterable[Case]) -> list[Case]:
+    """Without those that would start the same engine as one before."""
     found: dict[tuple[str | None, object], Case] = {}
-    for case in base:
-        for variant in (case, case._replace(eager=True), case._replace(dummy=True)):
-            found.setdefault((variant.model, inputs.engine(variant)), variant)
+    for case in cases:
+        found.setdefault((case.model, inputs.engine(case)), case)
     return list(found.values())
 
 
@@ -316,10 +305,8 @@ def _compiling(inputs: ScheduleInputs, cases: Sequence[Case]) -> Iterator[Second
     for case in cases:
         is_first = case.group not in filled
         filled.add(case.group)
-        if is_first and case.compile_cache == "warm" and inputs.keeps_graphs and inputs.compiles(case):
-            yield _seconds(inputs, case._replace(compile_cache="fresh"), [])
-        else:
-            yield 0.0
+        has_to = is_first and case.compile_cache == "warm" and inputs.keeps_graphs and inputs.compiles(case)
+        yield _seconds(inputs, case._replace(compile_cache="fresh"), []) if has_to else 0.0
 
 
 _Rows = Mapping[tuple[str, str], Mapping[str, float]]  # (term, variant) -> factor of each coefficient
@@ -333,9 +320,16 @@ def fewest_cases(base: Sequence[Case], inputs: ScheduleInputs) -> list[Case]:
     a fresh compile cache: later ones find their graphs there. Raises StartupModelError where the model or the engine is not known here.
     """
     cases, known = list(base), [_rows(inputs, case) for case in base]
+    free = {case._replace(compile_cache="fresh") for case in base}  # one of the graphs of a warm start compiles anyway
+    pages = dict.fromkeys((base[0].page_cache, "hot", "cold"))
+    variants = (
+        case._replace(page_cache=page, compile_cache=cache, eager=flag == "eager", dummy=flag == "dummy")
+        for case, page, cache, flag in product(base, pages, ("fresh", "warm"), ("", "eager", "dummy"))
+        if (flag, page) != ("dummy", "cold") and (flag, cache) != ("eager", "fresh")  # nothing is read, nor compiled
+    )
     rest = [
-        (case, inputs.expected_s(case) if costs else 0.0, _rows(inputs, case))
-        for case, costs in _variants(inputs, base)
+        (case, 0.0 if case in free else inputs.expected_s(case), _rows(inputs, case))
+        for case in _distinct(inputs, [*base, *variants])[len(base) :]
     ]
     while rest:
         before = _rank(known)
@@ -347,20 +341,6 @@ def fewest_cases(base: Sequence[Case], inputs: ScheduleInputs) -> list[Case]:
         known.append(rows)
     models = [case.model for case in base]
     return sorted(cases, key=lambda case: (models.index(case.model), not case.eager, case.compile_cache != "fresh"))
-
-
-def _variants(inputs: ScheduleInputs, base: Sequence[Case]) -> Iterator[tuple[Case, bool]]:
-    """Starts that differ from the base, and whether they cost a start of their own: one of the graphs of a warm start has to compile anyway."""
-    seen = [(case.model, inputs.engine(case)) for case in base]
-    pages = dict.fromkeys((base[0].page_cache, "hot", "cold"))
-    for case, page, cache, flag in product(base, pages, ("fresh", "warm"), ("", "eager", "dummy")):
-        if (flag == "dummy" and page == "cold") or (flag == "eager" and cache == "fresh"):
-            continue  # nothing is read, nothing is compiled
-        variant = case._replace(page_cache=page, compile_cache=cache, eager=flag == "eager", dummy=flag == "dummy")
-        engine = (variant.model, inputs.engine(variant))
-        if engine not in seen:
-            seen.append(engine)
-            yield variant, variant != case._replace(compile_cache="fresh")
 
 
 def _rows(inputs: ScheduleInputs, case: Case) -> _Rows:

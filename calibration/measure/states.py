@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from calibration.host import drop_all_caches, evict, read_into_cache, resident_fraction
+from calibration.host import drop_all_caches, evict, read_into_cache, resident_fraction, usable_memory
 from startup_model.engines import all_engines
 from startup_model.engines.engine import Engine
 from startup_model.errors import StartupModelError
@@ -131,20 +131,13 @@ def prepare_page_cache(
 
 def _read(files: Sequence[Path], tell: Callable[[str], None]) -> None:
     """Read files into the page cache, unless they are larger than all memory: then none of them would be left in it."""
-    if sum(file.stat().st_size for file in files if file.exists()) > _memory_bytes():
+    if sum(file.stat().st_size for file in files if file.exists()) > usable_memory(math.inf):
         tell("the checkpoint is larger than the memory: it cannot be hot, and is not read")
         return
     for count, file in enumerate(files, start=1):
         words = f"reading the checkpoint, file {count} of {len(files)}"
         tell(words)
         read_into_cache([file], lambda done, words=words: tell(f"{words}, {format_bytes(done)}"))  # type: ignore[misc]
-
-
-def _memory_bytes() -> float:
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (OSError, ValueError, AttributeError):
-        return math.inf
 
 
 def compile_state(asked: CompileCache, logged: str, *, compiles: bool, is_filled: bool) -> CompileState:
