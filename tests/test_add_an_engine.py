@@ -17,7 +17,7 @@ from calibration.gate import gate
 from calibration.logs.watch import StartupWatch
 from startup_model import EngineConfig, Profile, engines, plots, predict, sweep
 from startup_model.engines.engine import Engine
-from startup_model.errors import ConfigError, UnknownNameError
+from startup_model.errors import ConfigError, InputFileError
 from startup_model.manifests import FORMATS, DeploymentRequest, render
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -233,13 +233,26 @@ def test_replicas_are_planned_with_it() -> None:
     assert "warm" in done.out
 
 
-def test_a_table_with_an_unknown_phase_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_with_an_unknown_phase_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = TABLE.replace('phase = "worker_spawn"', 'phase = "worker_spawning"')
     original = Engine.text
     monkeypatch.setattr(
         Engine, "text", lambda engine, name: wrong if engine.name == "sprinter" else original(engine, name)
     )
-    with pytest.raises(
-        UnknownNameError, match=r"sprinter/log\.toml: phase = 'worker_spawning'.*did you mean 'worker_spawn'"
+    with (
+        pytest.warns(RuntimeWarning, match=r"phase = 'worker_spawning'.*did you mean 'worker_spawn'.*left out"),
+        pytest.raises(InputFileError, match="none of its"),
     ):
         parse_log(LOG)
+
+
+@pytest.mark.parametrize(
+    "table", ["rows = [", 'rows = [["a"]]', 'clock = "bracketed"\nrows = []\nadvice = {oom = ["nothing"]}']
+)
+def test_a_broken_table_breaks_nothing_else(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    original = Engine.text
+    replaced = lambda engine, name: table if engine.name == "sprinter" else original(engine, name)  # noqa: E731
+    monkeypatch.setattr(Engine, "text", replaced)
+    with pytest.warns(RuntimeWarning, match="left out"):
+        found = parse_log("INFO 07-01 20:00:04 [api_server.py:1395] vLLM API server version 0.9.2\n")
+    assert found.engine == "vllm"

@@ -397,10 +397,10 @@ class _Session:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError("COMMAND", words[0], f"cannot be run ({reason})", "check it") from None
-        self._pump(process.stdout, _binary(sys.stderr if as_json else sys.stdout))
-        self._pump(process.stderr, _binary(sys.stderr))
         open_pipes, exited_at = 2, 0.0
         with _supervised(process), self._view:
+            self._pump(process.stdout, _binary(sys.stderr if as_json else sys.stdout))
+            self._pump(process.stderr, _binary(sys.stderr))
             # A grandchild may hold a pipe open after the server itself has ended: it is not waited for.
             while open_pipes and not (exited_at and time.monotonic() > exited_at + 2.0):
                 open_pipes -= self._step(echo=True)
@@ -426,7 +426,7 @@ class _Session:
                 except OSError:
                     data = b""
                 self._items.put((data or None, target))
-            if source is not None and source is not _binary(sys.stdin):
+            if source is not None and target is not None:  # a pipe of the server
                 source.close()
 
         if source is not None:

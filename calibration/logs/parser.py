@@ -10,6 +10,7 @@ import codecs
 import gzip
 import hashlib
 import os
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -80,6 +81,17 @@ class _Rule(NamedTuple):
         return not waiting or late or mark in _BEGINNINGS or mark == "over"
 
 
+def _known_tables() -> Mapping[str, LogTable]:
+    """The tables of all engines; one that names unknown phases (it may be of another package) is left out, with a warning."""
+    tables = dict(log_tables())
+    for table in log_tables().values():
+        if unknown := table.phases() - PHASES.keys():
+            del tables[table.name]
+            error = UnknownNameError(f"{table.name}/log.toml: phase", min(unknown), map(str, PHASES))
+            warnings.warn(f"{error} (its logs are left out)", RuntimeWarning, stacklevel=3)
+    return tables
+
+
 _Literals = Mapping[bytes, tuple[_Rule, ...]]
 
 
@@ -147,10 +159,7 @@ class StartupLogParser:
         self.bytes = 0
         self.dropped_starts = 0
         """Starts beyond the thousand that are kept."""
-        self._tables = log_tables()
-        for table in self._tables.values():
-            if unknown := table.phases() - PHASES.keys():
-                raise UnknownNameError(f"{table.name}/log.toml: phase", min(unknown), map(str, PHASES))
+        self._tables = _known_tables()
         self._progress, self._wants_events, self._by_carrier = progress, events, by_carrier
         self._lines = 0  # that were scanned
         self._last_byte = b"\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
@@ -281,11 +282,23 @@ def _toml(name: str, text: str) -> dict[str, Any]:
 
 
 def log_tables() -> Mapping[str, LogTable]:
-    """Engine -> table of its log, for all engines that have one; of two wordings for one line that of the former engine counts."""
+    """Engine -> table of its log, for all engines that have one; of two wordings for one line that of the former engine counts.
+
+    A table that cannot be read is left out, with a warning: it may be of another package.
+    """
     engines = sorted(
         all_engines().values(), key=lambda engine: (engine.name != DEFAULT_ENGINE, not engine.is_predicted)
     )
-    return {engine.name: engine.log for engine in engines if engine.log is not None}
+    tables: dict[str, LogTable] = {}
+    for engine in engines:
+        try:
+            table = engine.log
+        except ConfigError as error:
+            warnings.warn(f"{error} (its logs are left out)", RuntimeWarning, stacklevel=2)
+            continue
+        if table is not None:
+            tables[engine.name] = table
+    return tables
 
 
 def table_of(name: str) -> LogTable | None:
