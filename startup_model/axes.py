@@ -64,9 +64,9 @@ def read_axes(axes: object, base: Start) -> tuple[Axis, ...]:
     for a grid of more than ``MAX_POINTS`` points or ``MAX_COMBINATIONS`` combinations of what is no plain number; nothing is allocated before.
     """
     if not isinstance(axes, Mapping) or not axes:
-        raise ConfigError("axes", axes, "it should map names to values", "such as {'engine.tp': [1, 2, 4]}")
+        raise ConfigError("axes", axes, "must map names to values", "such as {'engine.tp': [1, 2, 4]}")
     if (wrong := next((name for name in axes if not isinstance(name, str)), None)) is not None:
-        raise ConfigError("axes", wrong, "it should be a dotted name", "such as 'engine.tp'")
+        raise ConfigError("axes", wrong, "must be a dotted name", "such as 'engine.tp'")
     sizes = {name: _size(name, values) for name, values in axes.items()}
     points = math.prod(sizes.values())
     if points > MAX_POINTS:
@@ -74,7 +74,7 @@ def read_axes(axes: object, base: Start) -> tuple[Axis, ...]:
         problem = f"the grid has {shape} = {points:.3g} points, more than {MAX_POINTS:,}"
         raise ConfigError("axes", MISSING, problem, "take fewer values, or several sweeps")
     if clash := _clash(axes):
-        raise ConfigError("axes", clash, "two axes change this field", "drop one of them")
+        raise ConfigError("axes", clash, "duplicate: two axes change this field", "drop one of them")
     pinned = base.profile is not None and "profile" not in {field for n, v in axes.items() for field in _fields(n, v)}
     numbers = {name for name in axes if name in NUMBERS and (pinned or name != "hardware.gpu_memory_bandwidth")}
     shapes = {name: size for name, size in sizes.items() if name not in numbers}
@@ -90,16 +90,18 @@ def read_axes(axes: object, base: Start) -> tuple[Axis, ...]:
 
 def _size(name: str, values: object) -> int:
     """How many values an axis has, before any of them is looked at."""
-    problem, remedy = "it should be a list of values", "or a dict of labels and values"
+    problem, remedy = "must be a list of values", "or a dict of labels and values"
     flat = not isinstance(values, np.ndarray) or values.ndim == 1
     if isinstance(values, str | bytes) or not isinstance(values, Sized) or not isinstance(values, Iterable) or not flat:
         raise ConfigError(f"axes.{name}", values, problem, remedy)
     try:
         size = len(values)
     except Exception:  # too long to be counted, or whatever a foreign class does
-        raise ConfigError(f"axes.{name}", MISSING, "it has too many values, or none", "give a list of values") from None
+        raise ConfigError(
+            f"axes.{name}", MISSING, "must be a list of values of countable length", "give a list of values"
+        ) from None
     if size == 0:
-        raise ConfigError(f"axes.{name}", values, "it has no values", "give at least one, or leave the axis out")
+        raise ConfigError(f"axes.{name}", values, "must have at least one value", "omit the axis, or give values")
     return size
 
 
@@ -137,7 +139,7 @@ def _labelled(name: str, values: Any) -> tuple[list[Any], list[Any]]:
         given = [_plain(value) for value in (values.values() if isinstance(values, Mapping) else values)]
         labels = list(values) if isinstance(values, Mapping) else [label_of(value) for value in given]
     except Exception:  # whatever a foreign class does when it is walked through
-        raise ConfigError(f"axes.{name}", MISSING, "its values cannot be listed", "give a list of values") from None
+        raise ConfigError(f"axes.{name}", MISSING, "must be a list of values", "give a list of values") from None
     return labels, given
 
 
@@ -158,13 +160,13 @@ def _number_axis(name: str, values: Any, base: Start) -> Axis:
     if plain and len(values) > _MAX_CHECKED_ONE_BY_ONE:
         numbers = np.array(values, dtype=float)
         if not np.isfinite(numbers).all():
-            raise ConfigError(f"axes.{name}", float("nan"), "it holds a value that is no finite number", "leave it out")
+            raise ConfigError(f"axes.{name}", float("nan"), "all values must be finite", "leave it out")
         if whole and (numbers != np.floor(numbers)).any():
-            raise ConfigError(f"axes.{name}", MISSING, "it should hold whole numbers", "round them")
+            raise ConfigError(f"axes.{name}", MISSING, "all values must be whole numbers", "round them")
         for extreme in (numbers.min(), numbers.max()):
             _read_number(name, int(extreme) if whole else float(extreme), base)
         if len(np.unique(numbers)) < len(numbers):
-            raise ConfigError(f"axes.{name}", MISSING, "it holds a value twice", "leave out the repetition")
+            raise ConfigError(f"axes.{name}", MISSING, "duplicate value", "leave out the repetition")
     else:
         if len(values) > MAX_COMBINATIONS:
             raise ConfigError(
@@ -183,7 +185,7 @@ def _number_axis(name: str, values: Any, base: Start) -> Axis:
 def _read_number(name: str, value: Any, base: Start) -> float:
     """One value in base units, checked by the configuration that it belongs to. Raises ConfigError."""
     if value is None:
-        raise ConfigError(f"axes.{name}", value, "it should be a number", "leave it out")
+        raise ConfigError(f"axes.{name}", value, "must be a number", "omit it")
     try:
         found: Any = apply_changes(base, {name: value})
     except ConfigError as error:
@@ -212,10 +214,10 @@ def _unique(name: str, labels: Sequence[Any]) -> tuple[Any, ...]:
             twice = label in seen
         except TypeError:
             raise ConfigError(
-                f"axes.{name}", label, "it is no label", "give labels that are texts or numbers"
+                f"axes.{name}", label, "must be a text or a number", "give labels that are texts or numbers"
             ) from None
         if twice:
-            problem, remedy = "it appears twice", "leave out the repetition, or give labels: {label: value}"
+            problem, remedy = "duplicate", "leave out the repetition, or give labels: {label: value}"
             raise ConfigError(f"axes.{name}", label, problem, remedy)
         seen.add(label)
     return tuple(labels)

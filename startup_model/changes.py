@@ -44,7 +44,7 @@ def field_names() -> tuple[str, ...]:
 def check_name(name: object, where: str) -> str:
     """The name when it can be changed. Raises ConfigError, or UnknownNameError with the nearest known name."""
     if not isinstance(name, str):
-        raise ConfigError(where, name, "it should be a dotted name", "such as 'hardware.storage.cold_bandwidth'")
+        raise ConfigError(where, name, "must be a dotted name", "such as 'hardware.storage.cold_bandwidth'")
     if name not in field_names():
         alone = [known for known in field_names() if known.rsplit(".", 1)[-1] == name.strip().lower()]
         if len(alone) == 1:

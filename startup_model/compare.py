@@ -126,19 +126,19 @@ def _read_base(base: BaseLike, include: Iterable[str]) -> tuple[Start, float, fl
     if isinstance(base, Mapping):
         if not base.keys() <= set(Start._fields) or not {"model", "hardware"} <= base.keys():
             others = ", ".join(sorted(map(str, base.keys() - set(Start._fields))))
-            problem = "it should hold model and hardware, and may hold engine and profile"
+            problem = "must hold model and hardware, and may hold engine and profile"
             raise ConfigError("base", MISSING, problem, f"not {others}" if others else "")
         start = as_start(base["model"], base["hardware"], base.get("engine"), base.get("profile"))
     elif isinstance(base, Sequence) and not isinstance(base, str) and 2 <= len(base) <= len(Start._fields):
         start = as_start(*base)
     else:
-        raise ConfigError("base", base, "it is no start", "give a prediction or (model, hardware, engine)")
+        raise ConfigError("base", base, "must be a start", "give a prediction or (model, hardware, engine)")
     return start, DEFAULT_LEVEL, SAFETY_FACTOR, tuple(str(phase) for phase in check_include(include))
 
 
 def _read_changes(changes: object) -> dict[str, Mapping[str, Any]]:
     """Label -> changes. Raises ConfigError."""
-    wrong = ConfigError("changes", changes, "it should map dotted names to values", "such as {'engine.tp': 2}")
+    wrong = ConfigError("changes", changes, "must map dotted names to values", "such as {'engine.tp': 2}")
     if isinstance(changes, Mapping) and changes:
         named = all(isinstance(value, Mapping) for value in changes.values()) and not set(changes) <= set(field_names())
         pairs = (
@@ -155,11 +155,11 @@ def _read_changes(changes: object) -> dict[str, Mapping[str, Any]]:
     given: dict[str, Mapping[str, Any]] = dict(pairs)
     if len(given) < len(pairs):
         twice = next(label for i, (label, _) in enumerate(pairs) if label in dict(pairs[:i]))
-        raise ConfigError("changes", twice, "two starts have this label", "give labels: {label: changes}")
+        raise ConfigError("changes", twice, "duplicate label", "give labels: {label: changes}")
     if len(given) > MAX_STARTS:
         raise ConfigError("changes", MISSING, f"more than {MAX_STARTS} starts beside each other", "use sweep")
     if BASE in given:
-        raise ConfigError("changes", BASE, "the unchanged start has this label", "choose another")
+        raise ConfigError("changes", BASE, "'base' is reserved for the unchanged start", "choose another")
     for label, change in given.items():
         for name in change:
             check_name(name, f"changes.{label}")
@@ -246,7 +246,7 @@ def sensitivity(base: BaseLike, *, step: float = STEP, include: Iterable[str] = 
     base, include: as for ``what_if``. ``saved_s`` is positive where the start becomes shorter. Changes that nothing depends on are left out. Raises ConfigError unless 0 < step <= 10.
     """
     if isinstance(step, bool) or not isinstance(step, int | float) or not 0.0 < step <= 10.0:
-        raise ConfigError("step", step, "it should lie between 0 and 10", "0.1 asks for 10 %")
+        raise ConfigError("step", step, "must be above 0 and at most 10", "0.1 asks for 10 %")
     start, level, safety, segments = _read_base(base, include)
 
     def at(changed: Start) -> StartupPrediction:

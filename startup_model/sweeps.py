@@ -463,7 +463,7 @@ class Sweep:
         if per is None:
             if not np.isfinite(values).any():
                 why = next(iter(self.reasons), "no point is finite")
-                raise ConfigError("axes", MISSING, f"no point of the {self.size} starts ({why})", "take other values")
+                raise ConfigError("axes", MISSING, f"no feasible point of {self.size} ({why})", "take other values")
             return self.point(np.unravel_index(int(values.argmin()), self.shape))
         names = list(self.axes)
         if not isinstance(per, str) or per not in names:
@@ -482,7 +482,7 @@ class Sweep:
         place = _place(index, self.shape)
         found = self._grid.start_at(place)
         if isinstance(found, str):
-            raise ConfigError("index", place, f"this point cannot be: {found}", "choose another")
+            raise ConfigError("index", place, f"this point is not valid: {found}", "choose another")
         return Point(
             coordinates=MappingProxyType(
                 {axis.name: _plain(axis.labels[i]) for axis, i in zip(self._grid.axes, place, strict=True)}
@@ -508,7 +508,7 @@ class Sweep:
             wanted = labels.get(name, values[0])
             found = [i for i, value in enumerate(values) if isinstance(wanted, str | int | float) and value == wanted]
             if not found:
-                raise ConfigError(name, wanted, "no value of the axis", f"such as {shown(values[0])}")
+                raise ConfigError(name, wanted, "must be a value of the axis", f"such as {shown(values[0])}")
             place.append(found[0])
         return self.point(place)
 

@@ -115,13 +115,13 @@ def test_the_network_bounds_a_disk() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "it should map dotted names to values"),
-        ([], "it should map dotted names to values"),
-        ("engine.tp=2", "it should map dotted names to values"),
-        ([{}], "it should map dotted names to values"),
+        ({}, "must map dotted names to values"),
+        ([], "must map dotted names to values"),
+        ("engine.tp=2", "must map dotted names to values"),
+        ([{}], "must map dotted names to values"),
         ({"engine.tpx": 2}, "did you mean 'engine.tp'"),
         ({"a": {"engine.tpx": 2}}, "changes.a = 'engine.tpx'.*did you mean 'engine.tp'"),
-        ({"base": {"engine.tp": 2}}, "the unchanged start has this label"),
+        ({"base": {"engine.tp": 2}}, "'base' is reserved for the unchanged start"),
         ({"engine.tp": 3}, "it does not divide the attention heads"),
         ({"hardware.storage.local_nvme": "6 Gb"}, "hardware.storage.local_nvme"),
         ([{"engine.max_num_seqs": i} for i in range(1, 1500)], "use sweep"),
@@ -135,10 +135,10 @@ def test_bad_changes(base: StartupPrediction, changes: Any, message: str) -> Non
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (None, "it is no start"),
-        ("h100", "it is no start"),
-        ((MODEL,), "it is no start"),
-        ({"model": MODEL}, "it should hold model and hardware"),
+        (None, "must be a start"),
+        ("h100", "must be a start"),
+        ((MODEL,), "must be a start"),
+        ({"model": MODEL}, "must hold model and hardware"),
         ({"model": MODEL, "hardware": "l40s", "node": 1}, "not node"),
         ((MODEL, "h1000"), "h1000"),
     ],
@@ -173,9 +173,9 @@ def test_a_disk_close_below_the_network_is_still_asked_about() -> None:
 
 def test_no_start_is_lost(base: StartupPrediction) -> None:
     model = base.context.start.model
-    with pytest.raises(ConfigError, match="two starts have this label"):
+    with pytest.raises(ConfigError, match="duplicate label"):
         what_if(base, [{"model": model}, {"model": model.replace(vocab_size=32001)}])
-    with pytest.raises(ConfigError, match="two starts have this label"):
+    with pytest.raises(ConfigError, match="duplicate label"):
         what_if(base, {1: {"engine.tp": 1}, "1": {"engine.tp": 2}})  # type: ignore[dict-item]
     change = {"engine.enforce_eager": True}
     found = what_if(base, change)

@@ -137,7 +137,7 @@ def test_plan_in_words(run: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("sweep", *MODEL, *NODE), "axes = {}: it should map names to values"),
+        (("sweep", *MODEL, *NODE), "axes = {}: must map names to values"),
         (("sweep", *NODE, "--axis", "engine.tp=1"), "--model: missing"),
         (("sweep", *MODEL, *NODE, "--axis", "engine.tp"), "must be NAME=VALUE,VALUE"),
         (("sweep", *MODEL, *NODE, "--axis", "engine.tp="), "must be NAME=VALUE,VALUE"),
@@ -150,7 +150,7 @@ def test_plan_in_words(run: Any) -> None:
         (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1", "--csv", "/nowhere/at/all.csv"), "cannot be written"),
         (("sweep", *MODEL, *NODE, "--axis", "hardware.cpu.single_thread_score=0.5 ..1.5:1000", "--axis", "hardware.gpu_flops=1e14..1.5e15:1000", "--profile", "l40s-epyc-9354", "--json"), "must be at most 200000; take fewer values"),
         (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1,2", "--fan"), "--plot: missing"),
-        (("what-if", *MODEL, *NODE), "it should map dotted names to values"),
+        (("what-if", *MODEL, *NODE), "must map dotted names to values"),
         (("what-if", *MODEL, *NODE, "--change", "engine.tp=2; engine.tp=4"), "duplicate; give it once"),
         (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1..1e400:5"), "must be a quantity"),
         (("sweep", *MODEL, *NODE, "--axis", "engine.tp=1..2:2", "--axis", "hardware.gpu_flops=1e14..2e14:2", "--axis", "hardware.gpu_flops=3e14"), "cannot be joined"),
