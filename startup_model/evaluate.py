@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -156,6 +155,8 @@ def student_quantile(probability: float, degrees: int) -> float:
     Exact for 1 and 2 degrees of freedom, else the expansion of Abramowitz and Stegun 26.7.5 to fourth order in 1 /
     degrees (better than 0.2 % from 3 degrees on, for probabilities up to 0.99): scipy stays out of the request path.
     """
+    from statistics import NormalDist
+
     normal = NormalDist().inv_cdf(probability)
     if degrees <= 0:
         return normal

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,6 +119,8 @@ def write_atomically(path: Path, content: str | Iterable[bytes]) -> None:
     if _says(path.exists) and not is_file(path):  # a folder, a device or a pipe must not be replaced
         raise InputFileError(f"{path}: not a regular file; choose the name of a file")
     try:
+        import tempfile  # only where something is written: it costs an import
+
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -149,3 +150,10 @@ def canonical_json(value: Any) -> str:
 
 def _escaped(character: str) -> str:
     return character if character.isprintable() else json.dumps(character)[1:-1].replace("\x7f", "\\u007f")
+
+
+def package_text(name: str, package: str = "startup_model") -> str:
+    """The text of a data file that comes with a package, such as ``data/models.json``."""
+    from importlib.resources import files
+
+    return files(package).joinpath(name).read_text(encoding="utf-8")

@@ -6,14 +6,13 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from startup_model.errors import ConfigError, UnknownNameError, conflict, out_of_range, wrong_type
-from startup_model.files import read_json_object
+from startup_model.files import package_text, read_json_object
 from startup_model.frozen import FrozenModel
 from startup_model.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 
@@ -254,7 +253,7 @@ class _Tables(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _tables() -> _Tables:
-    table = json.loads(files("startup_model").joinpath("data/hardware.json").read_text(encoding="utf-8"))
+    table = json.loads(package_text("data/hardware.json"))
     aliases = {alias: name for name, entry in table["presets"].items() for alias in (*entry.pop("aliases"), name)}
     scores = {name.lower(): float(entry["single_thread_score"]) for name, entry in table["cpus"].items()}
     return _Tables(table["presets"], aliases, scores)

@@ -7,8 +7,6 @@ broadcast. Keyword-only arguments are the coefficients; their annotation holds t
 coefficient. ``predict``, ``sweep``, ``explain`` and the calibration all call these functions.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -218,7 +216,9 @@ def _make_term(
     function: Callable[..., Any], of: str, shares: str | None, runs_on: Mapping[str, tuple[int, ...]] | None
 ) -> Term:
     parameters = inspect.signature(function).parameters.values()
-    hints = get_type_hints(function, include_extras=True)
+    hints = function.__annotations__
+    if any(isinstance(hint, str) for hint in hints.values()):  # a module with postponed annotations
+        hints = get_type_hints(function, include_extras=True)
     coefficients = {
         p.name: next(item for item in get_args(hints[p.name]) if isinstance(item, Coefficient))
         for p in parameters
@@ -652,7 +652,7 @@ def first_request(
 if TYPE_CHECKING:
 
     class _Members(EnumMeta):
-        def __getattr__(cls, name: str) -> Phase: ...
+        def __getattr__(cls, name: str) -> "Phase": ...
 
     class Phase(StrEnum, metaclass=_Members):
         """The phases of this file by name, for those who like an enum: a member equals its plain name."""

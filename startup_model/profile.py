@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property, lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
@@ -286,6 +285,8 @@ class Profile(_Tolerant):
 @lru_cache(maxsize=1)
 def _references() -> dict[str, Profile]:
     """All reference profiles of the package by name."""
+    from importlib.resources import files
+
     folder = files("startup_model").joinpath("data/profiles")
     texts = sorted(
         (entry.name, entry.read_text(encoding="utf-8")) for entry in folder.iterdir() if entry.name.endswith(".json")

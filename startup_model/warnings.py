@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from startup_model.engines.arguments import known_flags
+from startup_model.engines.config import EngineConfig
 from startup_model.errors import nearest_name, one_line
 from startup_model.hardware import UNKNOWN_CPU
 from startup_model.phases import PHASES
@@ -194,20 +194,27 @@ def _flag_warnings(prepared: Prepared) -> Iterator[str]:
         and engine.dtype == "auto"
     ):
         yield f"{hardware.gpu} has no bfloat16: the engine refuses the model's own type; give dtype = 'float16'"
+    if engine.unused_flags:
+        yield from _unused_flags(engine)
+
+
+def _unused_flags(engine: EngineConfig) -> Iterator[str]:
+    from startup_model.engines.arguments import known_flags  # only a pasted command has such flags
+
+    known = known_flags(engine.engine)
     for flag in engine.unused_flags:
         if flag in UNMODELLED_FLAGS:
             yield f"{flag} is not modelled: {UNMODELLED_FLAGS[flag]}, the start takes longer"
-        elif flag.startswith("--") and not _is_known_flag(engine.engine, flag):
-            nearest = nearest_name(flag, known_flags(engine.engine))
+        elif flag.startswith("--") and not _is_known_flag(flag, known):
+            nearest = nearest_name(flag, known)
             yield f"{flag} is no flag of {engine.engine} that is known here" + (
                 f"; did you mean {nearest}?" if nearest else ""
             )
 
 
-def _is_known_flag(engine: str, flag: str) -> bool:
+def _is_known_flag(flag: str, known: Iterable[str]) -> bool:
     """Whether the engine's parser has the flag, in either spelling, negated or shortened to a unique beginning."""
     name = flag.split(".", maxsplit=1)[0].replace("_", "-")
-    known = known_flags(engine)
     positive = f"--{name[5:]}" if name.startswith("--no-") else name
     return any(candidate in (name, positive) or candidate.startswith(name) for candidate in known)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from startup_model.errors import ConfigError
+from startup_model.files import package_text
 from startup_model.versions import Version
 
 if TYPE_CHECKING:
@@ -297,6 +297,8 @@ class Engine(NamedTuple):
     @property
     def log(self) -> LogTable | None:
         """What its log says, from ``log.toml`` in its folder, read when it is asked for; None: it has none."""
+        from importlib.resources import files
+
         from startup_model.engines.logtable import read_table
 
         has_log = self.package is not None and _has(self.package, "log.toml")
@@ -314,4 +316,4 @@ def _has(package: str, name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _text(package: str, name: str) -> str:
-    return files(package).joinpath(name).read_text(encoding="utf-8")
+    return package_text(name, package)

@@ -10,13 +10,13 @@ import tomllib
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from startup_model.engines import DEFAULT_ENGINE, all_engines
 from startup_model.errors import ConfigError, UnknownNameError
+from startup_model.files import package_text
 from startup_model.frozen import FrozenModel
 
 Mark = Literal["", "opens", "begins", "settings", "up", "ready", "over", "progress"]
@@ -266,7 +266,7 @@ def read_table(name: str, text: str) -> LogTable:
 @lru_cache(maxsize=1)
 def common_table() -> CommonTable:
     """The lines and findings that all engines share."""
-    text = files("startup_model.engines").joinpath("log.toml").read_text(encoding="utf-8")
+    text = package_text("log.toml", "startup_model.engines")
     return CommonTable.model_validate_json(json.dumps(_toml("engines", text)))
 
 

@@ -7,17 +7,14 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from startup_model.errors import ConfigError, InputFileError, StartupModelError, UnknownNameError, too_many
-from startup_model.files import read_json_object
+from startup_model.files import package_text, read_json_object
 from startup_model.frozen import FrozenModel
-from startup_model.models.checkpoint import MAX_CONFIG, measure_checkpoint, measure_tokenizer, read_hub
-from startup_model.models.families import GENERIC, build_layers, find_family
 from startup_model.models.fields import Fields
 from startup_model.models.layers import (
     Attention,
@@ -28,9 +25,10 @@ from startup_model.models.layers import (
     MixtureOfExperts,
     split,
 )
-from startup_model.models.parts import Family
 from startup_model.models.quantization import Quantization, read_quantization
-from startup_model.models.vision import count_vision
+
+if TYPE_CHECKING:
+    from startup_model.models.parts import Family
 
 _MAX_LAYERS = 10_000
 _MAX_PARAMETERS = 10**15
@@ -113,6 +111,8 @@ class ModelConfig(FrozenModel):
         """
         if isinstance(source, Mapping):
             return cls._from_mapping(source, name or str(source.get("_name_or_path") or "model"), {})
+        from startup_model.models.checkpoint import MAX_CONFIG, measure_checkpoint, measure_tokenizer
+
         path = Path(source)
         folder = path if path.is_dir() else path.parent
         config = read_json_object(path / "config.json" if path.is_dir() else path, MAX_CONFIG, "a model's config.json")
@@ -126,6 +126,8 @@ class ModelConfig(FrozenModel):
 
         Raises ConfigError when the extra is missing, InputFileError when the model cannot be read.
         """
+        from startup_model.models.checkpoint import read_hub
+
         found = read_hub(repository, revision, endpoint)._asdict()
         return cls._from_mapping(found.pop("config"), repository, found)
 
@@ -140,6 +142,10 @@ class ModelConfig(FrozenModel):
 
     @classmethod
     def _from_mapping(cls, config: Mapping[str, Any], name: str, found: Mapping[str, Any]) -> Self:
+        # Families and towers are a third of what an import takes; a model of the catalogue needs neither.
+        from startup_model.models.families import find_family
+        from startup_model.models.vision import count_vision
+
         language = _language_section(config)
         model_type, architectures = Fields(language.raw).text("model_type"), config.get("architectures")
         architecture = str(architectures[0])[:200] if isinstance(architectures, list) and architectures else model_type
@@ -289,6 +295,8 @@ _FLAT_NAMES = frozenset(  # explicit numbers that a generic decoder understands
 
 
 def _generic() -> Family:
+    from startup_model.models.families import GENERIC, find_family
+
     family = find_family(GENERIC)
     assert family is not None  # noqa: S101  it is in the table
     return family
@@ -296,6 +304,8 @@ def _generic() -> Family:
 
 def _layers(fields: Fields, family: Family) -> dict[str, Any]:
     """The fields of ModelConfig that the layers say."""
+    from startup_model.models.families import build_layers
+
     fields.integer("num_hidden_layers")
     fields.integer("vocab_size")
     layers, extra, tied, width = build_layers(fields, family)
@@ -326,7 +336,7 @@ _TUNINGS = ("-instruct", "-chat", "-it", "-base", "-pt", "-hf")  # how a model w
 @lru_cache(maxsize=1)
 def _read_catalogue() -> Mapping[str, Mapping[str, Any]]:
     """Id -> entry."""
-    text = files("startup_model").joinpath("data/models.json").read_text(encoding="utf-8")
+    text = package_text("data/models.json")
     entries: Mapping[str, Mapping[str, Any]] = json.loads(text)["models"]
     return entries
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
+from startup_model.files import package_text
 from startup_model.models import decoders, recurrent
 from startup_model.models.fields import Fields
 from startup_model.models.parts import Family, Skeleton
@@ -18,7 +18,7 @@ GENERIC = "generic"
 
 @lru_cache(maxsize=1)
 def _table() -> str:
-    return files("startup_model").joinpath("data/families.toml").read_text(encoding="utf-8")
+    return package_text("data/families.toml")
 
 
 def _row(name: str) -> Any:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from startup_model.errors import wrong_type
+from startup_model.files import package_text
 from startup_model.frozen import FrozenModel
 from startup_model.models.fields import Fields
 from startup_model.models.parts import Switch, is_on
@@ -78,7 +78,7 @@ def vision_tables() -> Tables:
     """The tables of towers and projectors."""
     import tomllib  # not before a model with a tower is built
 
-    tables = tomllib.loads(files("startup_model").joinpath("data/vision.toml").read_text(encoding="utf-8"))
+    tables = tomllib.loads(package_text("data/vision.toml"))
     for rows in tables.values():
         rows |= {name: rows[row] for name, row in rows.items() if isinstance(row, str)}
     return Tables.model_validate(tables)
