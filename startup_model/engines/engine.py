@@ -297,8 +297,6 @@ class Engine(NamedTuple):
     @property
     def log(self) -> LogTable | None:
         """What its log says, from ``log.toml`` in its folder, read when it is asked for; None: it has none."""
-        from importlib.resources import files
-
         from startup_model.engines.logtable import read_table
 
         has_log = self.package is not None and _has(self.package, "log.toml")
@@ -311,6 +309,8 @@ class Engine(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _has(package: str, name: str) -> bool:
+    from importlib.resources import files
+
     return files(package).joinpath(name).is_file()
 
 
