@@ -6,24 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from calibration.runs.build import (
-    MAX_JSON,
-    Builder,
-    Found,
-    Records,
-    Source,
-    as_figure,
-    as_seconds,
-    as_text,
-    by_word,
-    finish_foreign,
-    is_absent,
-    look_up,
-    names,
-    packed,
-    parse_document,
-    whole,
-)
+from calibration.runs import build
+from calibration.runs.build import Builder, Found, Records, Source
 from calibration.runs.record import phase_names
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import (
@@ -55,10 +39,10 @@ _NAME_FIELDS = ("name", "config", "model_name", "model")
 
 def _settings(value: Fields, builder: Builder, implied: Fields | None = None) -> EngineConfig:
     """The engine that the fields of a record describe, over the one that the caller gave; ``implied``: where neither says its version."""
-    changes: dict[str, Any] = {} if is_absent(value.get("engine")) else {"engine": value["engine"]}
-    for name, target in names().settings.items():
+    changes: dict[str, Any] = {} if build.is_absent(value.get("engine")) else {"engine": value["engine"]}
+    for name, target in build.names().settings.items():
         found: Any = value.get(name)
-        if is_absent(found):
+        if build.is_absent(found):
             continue
         if target == "version":
             found = str(found)
@@ -78,7 +62,7 @@ def _settings(value: Fields, builder: Builder, implied: Fields | None = None) ->
 
 def is_five_stage(value: Fields) -> bool:
     """Whether it is a cold-start record of the five-stage document."""
-    stages, own = value.get("phases"), names()
+    stages, own = value.get("phases"), build.names()
     if "model" not in value and "phases" not in value:
         return False
     return "startup_wall_secs" in value or (
@@ -89,12 +73,12 @@ def is_five_stage(value: Fields) -> bool:
 
 def read_five_stage(value: Fields, source: Source, digest: str) -> Found:
     """The cold-start record of the five-stage document: flags, log figures, wall time. Its swap space is in GiB."""
-    builder, own = source.builder, names()
+    builder, own = source.builder, build.names()
     fields = {*own.record["fields"], *own.settings}
     for name in value:
         if name not in fields:
             raise UnknownNameError("field", name, fields)
-    stages = {} if is_absent(value.get("phases")) else value["phases"]
+    stages = {} if build.is_absent(value.get("phases")) else value["phases"]
     if not isinstance(stages, dict):
         raise wrong_type("phases", stages, "a section", "give weights_gb, num_gpu_blocks, graph_capture_secs")
     phases = {f"{name}{unit}": name for name in phase_names() for unit in ("", "_s", "_secs")}
@@ -103,20 +87,20 @@ def read_five_stage(value: Fields, source: Source, digest: str) -> Found:
     for name, figure in ((str(key), figure) for key, figure in stages.items()):
         if name not in phases and name not in own.record_facts:
             raise UnknownNameError("phases", name, [*own.record_facts, *phases])
-        if is_absent(figure):
+        if build.is_absent(figure):
             continue
         if name in own.record_facts:
-            facts[own.record_facts[name]] = as_figure(f"phases.{name}", figure)
+            facts[own.record_facts[name]] = build.as_figure(f"phases.{name}", figure)
         else:
-            seconds[phases[name]] = as_seconds(f"phases.{name}", figure)
+            seconds[phases[name]] = build.as_seconds(f"phases.{name}", figure)
     wall_s, first_s = (
-        None if is_absent(value.get(name)) else as_seconds(name, value[name])
+        None if build.is_absent(value.get(name)) else build.as_seconds(name, value[name])
         for name in ("startup_wall_secs", "first_token_secs")
     )
     times = [*seconds.values(), *([] if wall_s is None else [wall_s])]
     implied = {key: word for fact in facts for key, word in own.implied.get(fact, {}).items()}
     engine = _settings(value, builder, implied)
-    model, engine = packed(builder.part("model", value.get("model")), engine)
+    model, engine = build.packed(builder.part("model", value.get("model")), engine)
     record = {
         "model": model,
         "hardware": _device(value, builder, engine.tp * engine.pp * engine.dp),
@@ -125,25 +109,25 @@ def read_five_stage(value: Fields, source: Source, digest: str) -> Found:
         "wall_s": wall_s,
         "first_token_s": first_s,
         "facts": facts,
-        "status": look_up("status", str(value.get("status")), own.status),
-        "dataset": as_text("dataset", value.get("dataset")),
-        "host": as_text("host", value.get("host")),
-        "repetitions": 1 if is_absent(value.get("repetitions")) else value["repetitions"],
+        "status": build.look_up("status", str(value.get("status")), own.status),
+        "dataset": build.as_text("dataset", value.get("dataset")),
+        "host": build.as_text("host", value.get("host")),
+        "repetitions": 1 if build.is_absent(value.get("repetitions")) else value["repetitions"],
         # The log prints whole seconds; a wall clock may do better, which no field tells.
         "stamp_resolution_s": 1.0 if times and all(time == int(time) for time in times) else 0.001,
     }
-    return finish_foreign(record, digest)
+    return build.finish_foreign(record, digest)
 
 
 def _device(value: Fields, builder: Builder, ranks: int) -> HardwareConfig:
     """The node of a record: its ``hardware``, or what ``device`` says ("8 x H100-SXM-80GB")."""
     device, given = value.get("device"), builder.given.hardware
-    if not is_absent(value.get("hardware")) or isinstance(device, dict):
+    if not build.is_absent(value.get("hardware")) or isinstance(device, dict):
         node: HardwareConfig = builder.part(
-            "hardware", device if is_absent(value.get("hardware")) else value["hardware"]
+            "hardware", device if build.is_absent(value.get("hardware")) else value["hardware"]
         )
         return node
-    text = as_text("device", device)
+    text = build.as_text("device", device)
     named, gpus = builder.preset(text), None
     match = _DEVICES.search(text)
     if named is None and match is not None:
@@ -195,14 +179,14 @@ def read_bench(value: Fields, source: Source, digest: str) -> list[Found]:
                 "stamp_resolution_s": _BENCH_RESOLUTION,
             }
             # Equal starts of one file are different starts.
-            found.append(Found(finish_foreign(record, f"{digest}/{state}/{position}").run, has_own_digest=True))
+            found.append(Found(build.finish_foreign(record, f"{digest}/{state}/{position}").run, has_own_digest=True))
     return found
 
 
 def _inside(figure: str) -> list[str]:
     """The phases inside a figure, with those that later releases put between them."""
     order = phase_names()
-    first, last = map(order.index, names().bench[figure])
+    first, last = map(order.index, build.names().bench[figure])
     return order[first : last + 1]
 
 
@@ -211,10 +195,10 @@ def _starts(value: Fields, state: str, what: str) -> list[float]:
     name, mean = f"{state}_{what}_times", f"avg_{state}_{what}_time"
     figures = value.get(name)
     if figures is None:
-        return [] if value.get(mean) is None else [as_seconds(mean, value[mean])]
+        return [] if value.get(mean) is None else [build.as_seconds(mean, value[mean])]
     if not isinstance(figures, list):
         raise wrong_type(name, figures, "a list of seconds", "give one figure a start")
-    return [as_seconds(f"{name}[{position}]", figure) for position, figure in enumerate(figures)]
+    return [build.as_seconds(f"{name}[{position}]", figure) for position, figure in enumerate(figures)]
 
 
 # --- vllm-startup-profiler ----------------------------------------------------------------------------------------------
@@ -245,7 +229,10 @@ def _leaves(value: Fields, depth: int = 0) -> dict[str, object]:
 
 def _is_stages(value: object) -> bool:
     """Whether a mapping holds three stages of the profiler that are known."""
-    return isinstance(value, dict) and len(_leaves(value).keys() & by_word(names().profiler_stages).keys()) >= 3
+    return (
+        isinstance(value, dict)
+        and len(_leaves(value).keys() & build.by_word(build.names().profiler_stages).keys()) >= 3
+    )
 
 
 def is_profiler(value: Fields) -> bool:
@@ -274,7 +261,7 @@ def _profiler_models(source: Source) -> dict[str, Fields]:
     path = source.path.parent / PROFILER_MODELS
 
     def read() -> dict[str, Fields]:
-        value = parse_document(whole(path, MAX_JSON, lambda _: None), path)
+        value = build.parse_document(build.whole(path, build.MAX_JSON, lambda _: None), path)
         if isinstance(value, dict):
             value = next(
                 (value[key] for key in ("models", "configs") if isinstance(value.get(key), list | dict)), value
@@ -292,30 +279,30 @@ def _profiler_models(source: Source) -> dict[str, Fields]:
 
 
 def _profiled(name: str, stages: object, configurations: Mapping[str, Fields], source: Source, digest: str) -> Found:
-    builder, own = source.builder, names().profiler
+    builder, own = source.builder, build.names().profiler
     if not isinstance(stages, dict):
         raise wrong_type("stages", stages, "an object", "give the seconds of each stage")
     fields, phases, is_cold = configurations.get(name, {}), dict[str, float](), False
-    targets = by_word(names().profiler_stages)
+    targets = build.by_word(build.names().profiler_stages)
     for stage, figure in _leaves({key: item for key, item in stages.items() if key not in _NAME_FIELDS}).items():
         target = targets.get(stage)
         if target is None and stage not in own["sums"]:
             source.report.note(f"{source.path}: stage {shown(stage)} is not used")
-        if target is None or is_absent(figure):
+        if target is None or build.is_absent(figure):
             continue
         before = (
             0.0 if target == "wall_s" else phases.get(target, 0.0)
         )  # of several names of the whole, the last counts
-        phases[target] = round(before + as_seconds(stage, figure), 9)
+        phases[target] = round(before + build.as_seconds(stage, figure), 9)
         is_cold |= stage in own["cold"] and phases[target] > 0
     wall_s = phases.pop("wall_s", None)
-    used = {*names().settings, "engine"}
+    used = {*build.names().settings, "engine"}
     settings = {key.replace("-", "_"): item for key, item in fields.items() if not isinstance(item, dict | list)}
     engine = _settings({key: item for key, item in settings.items() if key in used}, builder)
     if engine.compile_cache == "unknown" and "graph_compile" in phases:
         engine = engine.replace(compile_cache="cold" if is_cold else "warm")
     known_as = (fields[key] for key in ("model", "model_path", "path", "hf_id", "model_id") if key in fields)
-    model, engine = packed(builder.part("model", next(known_as, name)), engine)
+    model, engine = build.packed(builder.part("model", next(known_as, name)), engine)
     gpu = next((fields[key] for key in ("gpu", "device") if isinstance(fields.get(key), str)), "")
     record = {
         "model": model,
@@ -323,6 +310,6 @@ def _profiled(name: str, stages: object, configurations: Mapping[str, Fields], s
         "engine": engine,
         "phases": phases,
         "wall_s": wall_s,
-        "dataset": as_text("dataset", f"vllm-startup-profiler {source.path.parent.name}".strip()),
+        "dataset": build.as_text("dataset", f"vllm-startup-profiler {source.path.parent.name}".strip()),
     }
-    return finish_foreign(record, digest)
+    return build.finish_foreign(record, digest)

@@ -15,33 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from calibration.runs import foreign, table
-from calibration.runs.build import (
-    KNOWN_FORMATS,
-    MAX_JSON,
-    MAX_LINE,
-    MAX_PROBLEMS,
-    MAX_YAML,
-    SAMPLE,
-    WHAT,
-    Advance,
-    Attempt,
-    Build,
-    Builder,
-    Found,
-    Given,
-    ReadReport,
-    Records,
-    Source,
-    finish,
-    lines,
-    parse_document,
-    parse_yaml,
-    parsed,
-    raising,
-    sample,
-    whole,
-)
+from calibration.runs import build, foreign, table
+from calibration.runs.build import Advance, Attempt, Build, Builder, Found, Given, ReadReport, Records, Source
 from calibration.runs.record import RunRecord
 from startup_model.errors import ConfigError, InputFileError, StartupModelError, wrong_type
 from startup_model.files import is_file, is_folder, parse_json_object
@@ -101,13 +76,13 @@ def iter_runs(
     for file, kind in _files(Path(path), report):
         source = Source(file, Builder(given, file.parent), report, strict)
         with _bar(file, progress) as advance:
-            for place, build in kind(source, advance):
-                for found in _tried(place, build):
+            for place, attempt in kind(source, advance):
+                for found in _tried(place, attempt):
                     if isinstance(found, InputFileError):
                         if strict:
                             raise found
                         report.skipped += 1
-                        if len(report.problems) < MAX_PROBLEMS:
+                        if len(report.problems) < build.MAX_PROBLEMS:
                             report.problems.append(str(found))
                     elif seen.is_duplicate(found):
                         report.duplicates += 1
@@ -116,10 +91,10 @@ def iter_runs(
                         yield found.run
 
 
-def _tried(place: str, build: Build) -> Sequence[Found | InputFileError]:
+def _tried(place: str, attempt: Build) -> Sequence[Found | InputFileError]:
     """What an attempt gives, or its error with the place in front."""
     try:
-        found = build()
+        found = attempt()
     except StartupModelError as error:
         return [InputFileError(f"{place}: {error}")]
     except RecursionError:  # text that is just not too deep to be parsed
@@ -158,7 +133,7 @@ def _bar(path: Path, wanted: bool | None) -> Iterator[Advance]:
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise InputFileError(f"{path}: {error.strerror or error}; give {WHAT}") from None
+        raise InputFileError(f"{path}: {error.strerror or error}; give {build.WHAT}") from None
     if wanted is False or (wanted is None and not (size > _MIN_BAR_BYTES and sys.stderr.isatty())):
         yield lambda _: None
         return
@@ -186,7 +161,7 @@ def _is_run(value: Fields) -> bool:
 def _read_run(value: Fields, source: Source, digest: str) -> Found:
     """A RunRecord; its configurations may be names."""
     parts = {name: source.builder.part(name, value.get(name)) for name in ("model", "hardware", "engine")}
-    return finish({**value, **parts}, digest)
+    return build.finish({**value, **parts}, digest)
 
 
 _KINDS = (  # how a mapping is told and its reader, in the order in which they are tried
@@ -200,12 +175,12 @@ _KINDS = (  # how a mapping is told and its reader, in the order in which they a
 def _read_mapping(value: object, source: Source, digest: str) -> Found | Records:
     """The records in one mapping. Raises ConfigError when it is none of the known kinds."""
     if not isinstance(value, dict):
-        raise wrong_type("record", value, "an object with fields", f"give {KNOWN_FORMATS}")
+        raise wrong_type("record", value, "an object with fields", f"give {build.KNOWN_FORMATS}")
     value = {str(key): item for key, item in value.items()}
     for matches, read in _KINDS:
         if matches(value):
             return read(value, source, digest)
-    raise ConfigError("record", value, "none of the known kinds of record", f"give {KNOWN_FORMATS}")
+    raise ConfigError("record", value, "none of the known kinds of record", f"give {build.KNOWN_FORMATS}")
 
 
 # --- formats of files ---------------------------------------------------------------------------------------------------
@@ -215,16 +190,16 @@ def _is_jsonl(first: bytes) -> bool:
     """Whether one of the first lines is a record of its own (the others may be torn)."""
     if first.lstrip()[:1] == b"[":
         return False
-    values = [parsed(line) for line in first.split(b"\n")[:50] if line.lstrip()[:1] == b"{"]
+    values = [build.parsed(line) for line in first.split(b"\n")[:50] if line.lstrip()[:1] == b"{"]
     return any(foreign.is_five_stage(value) or _is_run(value) for value in values if isinstance(value, dict))
 
 
 def _read_jsonl(source: Source, advance: Advance) -> Iterator[Attempt]:
     """One object a line."""
-    for number, raw, too_long in lines(source.path, advance):
+    for number, raw, too_long in build.lines(source.path, advance):
         place = f"{source.path}, line {number}"
         if too_long:
-            yield place, raising(f"more than the {MAX_LINE} bytes that a run record can have; is it one?")
+            yield place, build.raising(f"more than the {build.MAX_LINE} bytes that a run record can have; is it one?")
         elif line := raw.strip():
             yield place, lambda place=place, line=line: _read_line(line, place, source)  # type: ignore[misc]
 
@@ -236,14 +211,14 @@ def _read_line(line: bytes, place: str, source: Source) -> Found | Records:
     own = line if shared is None else b"{" + line[head + 1 :]
     value = parse_json_object(own, "", "a run record on each line")
     digest = hashlib.sha256(line).hexdigest()
-    return _read_mapping(value, source, digest) if shared is None else finish({**value, **shared}, digest)
+    return _read_mapping(value, source, digest) if shared is None else build.finish({**value, **shared}, digest)
 
 
 def _shared_part(head: bytes, source: Source) -> Mapping[str, Any] | None:
     """The configurations in the first part of a line as our writer lays it out; None for any other layout."""
 
-    def build() -> Mapping[str, Any]:
-        value = parsed(head + b"}")
+    def make() -> Mapping[str, Any]:
+        value = build.parsed(head + b"}")
         if not isinstance(value, dict) or value.keys() != {"model", "hardware", "engine"} or b"\\u" in head:
             return {}
         if not all(isinstance(item, dict) for item in value.values()):
@@ -253,24 +228,24 @@ def _shared_part(head: bytes, source: Source) -> Mapping[str, Any] | None:
         except StartupModelError:
             return {}  # the whole line says what is wrong
 
-    return source.builder.cached(("line", head), build) or None
+    return source.builder.cached(("line", head), make) or None
 
 
 def _is_document(first: bytes) -> bool:
     """Whether it is one JSON object or array of a known kind, or a large one that names what only such a kind has."""
     if first.lstrip()[:1] not in (b"{", b"["):
         return False
-    value = parsed(first)
+    value = build.parsed(first)
     item = value[0] if isinstance(value, list) and value else value
     if isinstance(item, dict):
         return any(matches(item) for matches, _ in _KINDS)
     marks = (b'"hardware"', b'"startup_wall_secs"', b"_startup_times", b'"wall_s"')
-    return len(first) >= SAMPLE and any(mark in first for mark in marks)
+    return len(first) >= build.SAMPLE and any(mark in first for mark in marks)
 
 
 def _read_document(source: Source, advance: Advance) -> Iterator[Attempt]:
     """One JSON object, or an array of them."""
-    yield from _read_items(source, advance, MAX_JSON, lambda content, path: [parse_document(content, path)])
+    yield from _read_items(source, advance, build.MAX_JSON, lambda content, path: [build.parse_document(content, path)])
 
 
 _YAML_MARK = re.compile(rb"^(?:- |\? )?[ \t]{0,8}[\"']?model[\"']?[ \t]{0,8}:", re.MULTILINE)
@@ -285,7 +260,7 @@ def _is_yaml(first: bytes) -> bool:
 
 def _read_yaml(source: Source, advance: Advance) -> Iterator[Attempt]:
     """YAML: a record, a list of them, or several documents."""
-    yield from _read_items(source, advance, MAX_YAML, parse_yaml)
+    yield from _read_items(source, advance, build.MAX_YAML, build.parse_yaml)
 
 
 def _read_items(
@@ -293,10 +268,10 @@ def _read_items(
 ) -> Iterator[Attempt]:
     """The records of some documents, each a mapping or a list of them."""
     try:
-        content = whole(source.path, largest, advance)
+        content = build.whole(source.path, largest, advance)
         documents = parse(content, source.path)
     except StartupModelError as error:
-        yield "", raising(error)
+        yield "", build.raising(error)
         return
     found: list[object] = []
     for document in documents:
@@ -320,11 +295,11 @@ _FORMATS: Mapping[
 def _files(path: Path, report: ReadReport) -> Iterator[tuple[Path, Format]]:
     """The run files of a folder and its sub-folders (the others are noted), or the one file itself."""
     if not is_folder(path):
-        yield path, _format_of(sample(path), path)
+        yield path, _format_of(build.sample(path), path)
         return
     found = False
     for file in _files_in(path):
-        first = sample(file)
+        first = build.sample(file)
         kind = next((kind for kind, matches in _FORMATS.items() if first and matches(first)), None)
         if kind is not None:
             found = True
@@ -332,7 +307,7 @@ def _files(path: Path, report: ReadReport) -> Iterator[tuple[Path, Format]]:
         elif file.name != foreign.PROFILER_MODELS:
             report.note(f"{file}: not a run file, left out")
     if not found:
-        raise InputFileError(f"{path}: the folder holds no run files; give {KNOWN_FORMATS}")
+        raise InputFileError(f"{path}: the folder holds no run files; give {build.KNOWN_FORMATS}")
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -352,14 +327,14 @@ def _files_in(folder: Path) -> list[Path]:
 def _format_of(first: bytes, path: Path) -> Format:
     """The first format that the bytes look like. Raises InputFileError for none."""
     if not first.strip():
-        raise InputFileError(f"{path}: empty; give {KNOWN_FORMATS}")
+        raise InputFileError(f"{path}: empty; give {build.KNOWN_FORMATS}")
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputFileError(f"{path}: UTF-16 text; save it as UTF-8")
     if b"\0" in first:
-        raise InputFileError(f"{path}: not a text file; give {KNOWN_FORMATS}")
+        raise InputFileError(f"{path}: not a text file; give {build.KNOWN_FORMATS}")
     for kind, matches in _FORMATS.items():
         if matches(first):
             return kind
     if first.lstrip()[:1] in (b"{", b"["):  # let its reader say what is wrong
         return _read_document if b"\n" not in first.strip() or first.lstrip()[1:2] in b"\r\n" else _read_jsonl
-    raise InputFileError(f"{path}: none of the known formats; give {KNOWN_FORMATS}")
+    raise InputFileError(f"{path}: none of the known formats; give {build.KNOWN_FORMATS}")

@@ -10,24 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from calibration.runs.build import (
-    MAX_LINE,
-    Advance,
-    Attempt,
-    Builder,
-    Found,
-    Source,
-    as_figure,
-    as_seconds,
-    finish_foreign,
-    is_absent,
-    lines,
-    look_up,
-    names,
-    packed,
-    raising,
-    sample,
-)
+from calibration.runs import build
+from calibration.runs.build import Advance, Attempt, Builder, Found, Source
 from calibration.runs.published import CAPTURE_SIZES, HOSTS, MAX_NUM_SEQS
 from calibration.runs.record import is_phase, phase_names
 from startup_model.engines import DEFAULT_ENGINE, find
@@ -56,19 +40,19 @@ _SETTINGS = {
 
 def _times() -> frozenset[str]:
     """Columns of seconds: stages of other tools, and each phase."""
-    own = names()
+    own = build.names()
     groups = [own.columns[group] for group in ("seconds", "bootstrap", "compile")]
     return frozenset([*own.stages, *phase_names(), *chain(*groups)])
 
 
 def _known_columns() -> dict[str, str]:
     """Column of either layout -> what it holds."""
-    return {name: name for name in (*chain(*names().columns.values()), *_times())} | names().aliases
+    return {name: name for name in (*chain(*build.names().columns.values()), *_times())} | build.names().aliases
 
 
 def _header(first: bytes) -> tuple[str, list[str]]:
     """Delimiter and names of the first line that is not empty: the delimiter that gives the most known names."""
-    line = next((line for line in first.splitlines()[:20] if line.strip()), b"")[:MAX_LINE]
+    line = next((line for line in first.splitlines()[:20] if line.strip()), b"")[: build.MAX_LINE]
     text, known = line.decode("utf-8", "replace"), _known_columns().keys()
     best: tuple[str, list[str]] = (",", [])
     for delimiter in (",", ";", "\t", "|"):
@@ -89,17 +73,18 @@ def is_table(first: bytes) -> bool:
 def read_table(source: Source, advance: Advance) -> Iterator[Attempt]:
     """The rows of a table as records."""
     path = source.path
-    delimiter, found = _header(sample(path))
+    delimiter, found = _header(build.sample(path))
     try:
         columns = _check_header(found, source)
     except StartupModelError as error:
-        yield f"{path}, line 1", raising(error)
+        yield f"{path}, line 1", build.raising(error)
         return
     with open_regular(path, "a table of runs") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     # A line that is too long or not UTF-8 is marked by half a character, which no text of a file has.
     texts = (
-        _HALF if line.too_long else line.content.decode("utf-8", "surrogateescape") for line in lines(path, advance)
+        _HALF if line.too_long else line.content.decode("utf-8", "surrogateescape")
+        for line in build.lines(path, advance)
     )
     reader = csv.reader((text + "\n" for text in texts), delimiter=delimiter)
     header_passed, times = False, _times()
@@ -110,7 +95,7 @@ def read_table(source: Source, advance: Advance) -> Iterator[Attempt]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield f"{path}, row {begin}", raising(f"not a row of a CSV table ({error}); is a quote missing?")
+            yield f"{path}, row {begin}", build.raising(f"not a row of a CSV table ({error}); is a quote missing?")
             continue
         in_one_line = reader.line_num <= begin
         place = f"{path}, row {begin}" if in_one_line else f"{path}, rows {begin} to {reader.line_num}"
@@ -119,15 +104,15 @@ def read_table(source: Source, advance: Advance) -> Iterator[Attempt]:
         try:
             "".join(cells).encode()
         except UnicodeEncodeError:
-            too_long = f"more than the {MAX_LINE} bytes that a row can have; is a quote missing?"
+            too_long = f"more than the {build.MAX_LINE} bytes that a row can have; is a quote missing?"
             is_long = any(_HALF in cell for cell in cells)
-            yield place, raising(too_long if is_long else "not UTF-8 text; save the file as UTF-8")
+            yield place, build.raising(too_long if is_long else "not UTF-8 text; save the file as UTF-8")
             continue
         if not header_passed:
             header_passed = True
         elif len(cells) != len(columns):
             guess = "the row cut off" if in_one_line else "a quote missing"
-            yield place, raising(f"{len(cells)} cells for {len(columns)} columns; is {guess}?")
+            yield place, build.raising(f"{len(cells)} cells for {len(columns)} columns; is {guess}?")
         else:
             row = {column: cell.strip() for column, cell in zip(columns, cells, strict=True)}
             yield place, lambda r=row: row_record(r, source.builder, digest, times)  # type: ignore[misc]
@@ -149,7 +134,7 @@ def _check_header(found: Sequence[str], source: Source) -> list[str]:
         columns[target] = name
     if "model" not in columns and given.model is None:
         raise missing("column", "there is no column 'model'", "add it, or give model=")
-    if not columns.keys() & (_times() - {"first_token_s", "stamp_resolution_s", *names().columns["bootstrap"]}):
+    if not columns.keys() & (_times() - {"first_token_s", "stamp_resolution_s", *build.names().columns["bootstrap"]}):
         raise missing("column", "there is no column of seconds", "add wall_s or phases such as weight_load")
     if not columns.keys() & {"gpu", "host"} and given.hardware is None:
         raise missing("column", "there is no column 'gpu'", "add it, or give hardware=")
@@ -173,11 +158,13 @@ def frame_rows(frame: Any) -> list[dict[str, str]]:
 def row_start(row: Mapping[str, str], builder: Builder) -> tuple[ModelConfig, HardwareConfig, EngineConfig]:
     """What a row started, and where."""
     compiling = row.get("inductor_compile_s")
-    is_cold = bool(compiling) and as_seconds("inductor_compile_s", compiling) > 0  # whatever the column of states says
-    key = tuple(row.get(name, "") for name in names().columns["engine"])
+    is_cold = (
+        bool(compiling) and build.as_seconds("inductor_compile_s", compiling) > 0
+    )  # whatever the column of states says
+    key = tuple(row.get(name, "") for name in build.names().columns["engine"])
     engine = builder.cached(("row", key, is_cold), lambda: _engine(row, builder, is_cold=is_cold))
     base = builder.part("model", row.get("model"))
-    model, engine = builder.cached(("packed", base, engine), lambda: packed(base, engine))
+    model, engine = builder.cached(("packed", base, engine), lambda: build.packed(base, engine))
     return model, _node(row, builder, engine.tp), engine
 
 
@@ -185,8 +172,8 @@ def row_record(
     row: Mapping[str, str], builder: Builder, digest: str = "", times: Collection[str] | None = None
 ) -> Found:
     """A row as a record; an empty cell was not measured. ``times``: columns of seconds, where many rows share them."""
-    own, times = names(), times or _times()
-    seconds = {name: as_seconds(name, cell) for name, cell in row.items() if cell and name in times}
+    own, times = build.names(), times or _times()
+    seconds = {name: build.as_seconds(name, cell) for name, cell in row.items() if cell and name in times}
     model, hardware, engine = row_start(row, builder)
     phases = {phase: seconds[name] for name, phase in own.stages.items() if name in seconds}
     phases |= {name: found for name, found in seconds.items() if is_phase(name)}
@@ -208,14 +195,14 @@ def row_record(
         "sums": sums,
         "wall_s": seconds.get("wall_s"),
         "first_token_s": seconds.get("first_token_s"),
-        "facts": {name: as_figure(name, row[name]) for name in own.columns["facts"] if row.get(name)},
-        "status": builder.cached(("status", status), lambda: look_up("status", status, own.status)),
+        "facts": {name: build.as_figure(name, row[name]) for name in own.columns["facts"] if row.get(name)},
+        "status": builder.cached(("status", status), lambda: build.look_up("status", status, own.status)),
         "dataset": row.get("dataset", ""),
         "host": "" if row.get("host") in HOSTS else row.get("host", ""),
         "repetitions": _whole_number("repetitions", row.get("repetitions")) or 1,
         "stamp_resolution_s": seconds.get("stamp_resolution_s", 0.001),
     }
-    return finish_foreign(record, digest)
+    return build.finish_foreign(record, digest)
 
 
 def _sum(parts: Iterable[float]) -> float:
@@ -232,15 +219,15 @@ def _whole_number(name: str, text: str | None) -> int | None:
 
 
 def _engine(row: Mapping[str, str], builder: Builder, *, is_cold: bool) -> EngineConfig:
-    own, base = names(), builder.given.engine
-    compile_cache = look_up("compile_cache", row.get("compile_cache", ""), own.compile_cache)
+    own, base = build.names(), builder.given.engine
+    compile_cache = build.look_up("compile_cache", row.get("compile_cache", ""), own.compile_cache)
     is_off = compile_cache == "off"
     changes: dict[str, Any] = {
-        "page_cache": look_up("page_cache", row.get("page_cache", ""), own.page_cache),
+        "page_cache": build.look_up("page_cache", row.get("page_cache", ""), own.page_cache),
         "torch_compile": False if is_off else None,
         "compile_cache": "cold" if is_cold else "warm" if is_off else compile_cache,
     }
-    changes |= {name: row[column] for column, name in _SETTINGS.items() if not is_absent(row.get(column))}
+    changes |= {name: row[column] for column, name in _SETTINGS.items() if not build.is_absent(row.get(column))}
     sequences = row.get("max_num_seqs", str(MAX_NUM_SEQS) if base is None else "")
     numbers = {
         "tp": _whole_number("tensor_parallel", row.get("tensor_parallel")),
@@ -278,10 +265,10 @@ def _node(row: Mapping[str, str], builder: Builder, tp: int) -> HardwareConfig:
         own = builder.given.hardware
         return builder.node(None, gpus or (max(tp, own.gpus) if own else tp), "gpu")
 
-    def build() -> HardwareConfig:
+    def make() -> HardwareConfig:
         try:
             return HardwareConfig.preset(gpu, **({} if not cpu else {"cpu": Cpu(model=cpu)}))
         except UnknownNameError as error:
             raise ConfigError("gpu", gpu, error.problem, error.remedy) from None
 
-    return builder.node(builder.cached(("node", gpu, cpu), build), gpus or tp)
+    return builder.node(builder.cached(("node", gpu, cpu), make), gpus or tp)
