@@ -221,8 +221,8 @@ def test_a_compiling_start_is_excluded_as_warm_up(scene: Scene) -> None:
         assert run.first_token_s is not None  # the server's key was sent
         assert 0 < sum(run.phases.values()) <= run.wall_s + 1e-6 <= run.first_token_s < 30
         assert run.stamp_resolution_s == 0.001
-        assert run.surroundings["cpu"]
-        assert run.surroundings["killed"].startswith("2 ")
+        assert run.host_notes["cpu"]
+        assert run.host_notes["killed"].startswith("2 ")
         assert (run.host, run.dataset, run.hardware) == (fingerprint(host_facts()), "test", NODE)
         assert run.engine.environment["VLLM_LOGGING_LEVEL"] == "INFO"
     assert "compile" not in {news.progress.phase for news in scene.heard if news.progress}
@@ -249,7 +249,7 @@ def test_the_first_start_of_a_session_is_excluded_whatever_it_is(engine: str, tm
     first, base = measured(f"{engine} --enforce-eager", warm_up=True, request=False, listener=heard.append)
     assert (first.step, first.measured_from, first.ready_s) == ("", "first_line", None)
     assert first.hidden == {"framework_bootstrap"}  # calibration leaves its imports alone
-    assert "first of its session" in first.surroundings["start"]
+    assert "first of its session" in first.host_notes["start"]
     assert (base.step[:4], base.measured_from, base.first_token_s) == ("base", "process_start", None)
     assert [news.note for news in heard if news.record] == ["the first start of the session", ""]
     assert [news.is_warm_up for news in heard if news.record] == [True, False]
@@ -452,7 +452,7 @@ def test_downloading_weights_is_no_part_of_a_start() -> None:
     start = MeasuredStart(log, wall_s=23.0, first_line_s=1.0, first_token_s=24.0, problem="", killed=0, version="0.4.6")
     run, problems = recorded(start)
     assert (run.wall_s, run.first_token_s, problems) == (18.0, 19.0, [])
-    assert run.surroundings["download"].startswith("5.0 s")
+    assert run.host_notes["download"].startswith("5.0 s")
 
 
 # --- plans --------------------------------------------------------------------------------------------------------------
@@ -756,7 +756,7 @@ def test_no_process_of_the_server_outlives_the_profiler(
 def test_a_server_that_ignores_sigterm_is_killed(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ENGINE", "stubborn")
     (run,) = measured(f"{engine} --enforce-eager")
-    assert run.surroundings["killed"].startswith("3 ")
+    assert run.host_notes["killed"].startswith("3 ")
     assert not any(map(lives, wait_for(tmp_path / "pids")))
 
 

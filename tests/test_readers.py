@@ -130,6 +130,11 @@ def test_phases_of_a_newer_release_are_kept_and_written_back(tmp_path: Path) -> 
     assert run != RUN.replace(source_digest=run.source_digest)
     with pytest.raises(ConfigError, match="more than wall_s"):
         run.replace(unknown_phases={"kernel_warmup": 30.0})
+    newer = GOOD[:-1] + ',"power_limit_w":350.0,"surroundings":{"cpu":"EPYC"}}'
+    (run,) = read_runs(save(tmp_path, newer.replace('"host_notes":{},', "")))
+    assert run.host_notes == {"cpu": "EPYC"}  # what earlier releases call it
+    write_runs([run.replace(host="b")], tmp_path / "again")
+    assert json.loads((tmp_path / "again").read_text())["power_limit_w"] == 350.0
     part = {"phases": ["kernel_warmup", "graph_capture"], "seconds": 9.0}
     assert RunRecord.model_validate(json.loads(GOOD) | {"sums": [part]}).sums[0].phases[0] == "kernel_warmup"
 
@@ -256,9 +261,8 @@ def test_what_is_no_run_file_is_refused(tmp_path: Path, content: bytes, words: s
 @pytest.mark.parametrize("field", ["model", "hardware", "engine", "phases", "device"])
 def test_nesting_that_is_just_parsed_is_refused(tmp_path: Path, depth: int, field: str) -> None:
     deep = '{"x":' * depth + "1" + "}" * depth
-    text = json.dumps({"model": "Qwen3-8B", "hardware": "l40s", "wall_s": 9.0}).replace(
-        '"wall_s"', f'"{field}": {deep}, "wall_s"'
-    )
+    wall = "startup_wall_secs" if field == "device" else "wall_s"
+    text = json.dumps({"model": "Qwen3-8B", wall: 9.0}).replace(f'"{wall}"', f'"{field}": {deep}, "{wall}"')
     assert "runs.dat" in refusal(save(tmp_path, text))
 
 

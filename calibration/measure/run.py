@@ -430,7 +430,7 @@ def record_of(
         for changes in (told, told | {"generation": log.engine_generation}):
             with suppress(ConfigError):  # no version, or one that has no such core
                 engine = engine.replace(**changes)
-    record = record.replace(engine=engine, surroundings=notes, step=step)
+    record = record.replace(engine=engine, host_notes=notes, step=step)
     try:
         return record.replace(wall_s=wall_s, first_token_s=token_s, stamp_resolution_s=_STAMP_S), problems
     except ConfigError as error:  # a log that counts something twice: what was measured is kept all the same

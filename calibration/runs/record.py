@@ -6,12 +6,13 @@ the caches is part of the engine's configuration, ``unknown`` where nobody knows
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import SequenceMatcher
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_serializer, model_validator
+from pydantic import ConfigDict, Field, field_serializer, model_validator
 
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, UnknownNameError, conflict, duplicate, out_of_range
@@ -29,7 +30,8 @@ RunStatus = Literal[
 _MILLISECONDS = (
     500.0  # a wall time above so many times its phases, or phases so much above it, was given in milliseconds
 )
-_TYPO = 0.85  # likeness to a known phase from which an unknown one is a slip of the pen
+_TYPO = 0.79  # likeness to a known name from which an unknown one is a slip of the pen
+_MAX_EXTRA = 4096  # characters of a field that this release does not know
 
 Name = Annotated[str, Field(max_length=200)]
 
@@ -44,11 +46,11 @@ def is_phase(name: str) -> bool:
     return name in PHASES
 
 
-def _check_phases(names: Iterable[str]) -> None:
-    """Raise UnknownNameError for a misspelt phase; one unlike all others may be of a newer release, or of a plug-in."""
+def _check_names(field: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise UnknownNameError for a misspelt name; one unlike all others may be of a newer release, or of a plug-in."""
     for name in names:
-        if not is_phase(name) and any(SequenceMatcher(None, name.lower(), p).ratio() > _TYPO for p in phase_names()):
-            raise UnknownNameError("phases", name, phase_names())
+        if name not in known and any(SequenceMatcher(None, name.lower(), other).ratio() > _TYPO for other in known):
+            raise UnknownNameError(field, name, known)
 
 
 class PhaseSum(FrozenModel):
@@ -59,7 +61,7 @@ class PhaseSum(FrozenModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_phases(self.phases)
+        _check_names("phases", self.phases, phase_names())
         if len(set(self.phases)) != len(self.phases):
             raise duplicate("sums.phases", self.phases, "name each phase once")
         return self
@@ -67,10 +69,12 @@ class PhaseSum(FrozenModel):
 
 class RunRecord(FrozenModel):
     """One measured start-up, or the mean of several repetitions. Seconds throughout; what was not measured is absent. A start
-    that failed may have measured nothing at all.
+    that failed may have measured nothing at all. Fields of a newer release are kept and written back.
 
-    Raises ConfigError for a misspelt phase, phases that sum to more than the wall time, or figures in milliseconds.
+    Raises ConfigError for a misspelt field or phase, phases that sum to more than the wall time, or figures in milliseconds.
     """
+
+    model_config = ConfigDict(extra="allow")
 
     model: ModelConfig
     hardware: HardwareConfig
@@ -102,15 +106,17 @@ class RunRecord(FrozenModel):
     """What a time stamp of the source can resolve."""
     source_digest: Name = ""
     """SHA-256 of the file or log that the record was read from."""
-    surroundings: dict[str, Annotated[str, Field(max_length=400)]] = Field(default_factory=dict)
+    host_notes: dict[str, Annotated[str, Field(max_length=400)]] = Field(default_factory=dict)
     """What it was measured in, for the reader: processor, memory, kernel, file system, drivers. No term uses it."""
     step: Name = ""
     """Step of the plan that the run was made for; a plan that goes on after an interruption leaves such steps out."""
 
     @model_validator(mode="before")
     @classmethod
-    def _split_phases(cls, data: Any) -> Any:
-        """Put phases where they belong in this release, wherever the one that wrote the record had them."""
+    def _of_any_release(cls, data: Any) -> Any:
+        """Put things where they belong in this release, wherever the one that wrote the record had them."""
+        if isinstance(data, dict) and "surroundings" in data:
+            data = {"host_notes" if name == "surroundings" else name: value for name, value in data.items()}
         phases = data.get("phases", {}) if isinstance(data, dict) else None
         if not isinstance(phases, dict):
             return data
@@ -127,7 +133,13 @@ class RunRecord(FrozenModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_phases(self.unknown_phases)
+        _check_names("phases", self.unknown_phases, phase_names())
+        _check_names("field", self.model_extra or (), type(self).model_fields)
+        for name, value in (self.model_extra or {}).items():
+            if len(json.dumps(value, default=str)) > _MAX_EXTRA:
+                raise out_of_range(
+                    name, value, f"at most {_MAX_EXTRA} characters", "leave out a field that is not of a run record"
+                )
         wall_s, phases = self.wall_s, self.phases | self.unknown_phases
         total, slack = sum(phases.values()), self.stamp_resolution_s * (len(phases) + 1)
         if self.status == "ok" and not phases and not self.sums and wall_s is None:
