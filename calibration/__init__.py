@@ -12,6 +12,7 @@ __all__ = [
     "FitReport",
     "IsolatedPhases",
     "Limits",
+    "LoggedStart",
     "ParsedStartup",
     "Plan",
     "ProbeReport",
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from calibration.fit.regressor import StartupRegressor
     from calibration.fit.validate import cross_validate
     from calibration.logs.diagnosis import diagnose
-    from calibration.logs.parsed import ParsedStartup
+    from calibration.logs.parsed import LoggedStart, ParsedStartup
     from calibration.logs.parser import StartupLogParser, parse_log, parse_starts
     from calibration.measure.difference import IsolatedPhases, isolated_phases
     from calibration.measure.run import StepNews, profile_server
@@ -62,6 +63,7 @@ _HOMES = {
     "StartupRegressor": "fit.regressor",
     "cross_validate": "fit.validate",
     "diagnose": "logs.diagnosis",
+    "LoggedStart": "logs.parsed",
     "ParsedStartup": "logs.parsed",
     "StartupLogParser": "logs.parser",
     "parse_log": "logs.parser",
