@@ -38,7 +38,7 @@ from startup_model.manifests import (
     warm_reason,
     whole_reason,
 )
-from startup_model.manifests.container import engine_arguments, pasted_arguments
+from startup_model.manifests.container import engine_arguments
 from startup_model.manifests.render import filled, quoted
 from startup_model.manifests.request import check_label, label_from
 from startup_model.manifests.times import MAX_S, USUAL_READY_TIMEOUT_S, segment_time
@@ -90,12 +90,6 @@ def over_network(bandwidth: float) -> StartupPrediction:
     """The 70B model on four H100 that read its 141 GB over a network of this bandwidth [B/s]."""
     storage = {"tier": "network_disk", "network_disk": bandwidth}
     return predict(LLAMA_70B, node(gpus=4, storage=storage), README_COMMAND, page_cache="cold")
-
-
-def program_of(engine: EngineConfig) -> tuple[str, ...]:
-    launch = find(engine.engine).launch
-    assert launch is not None
-    return launch.words
 
 
 def documents(text: str) -> list[Any]:
@@ -713,7 +707,6 @@ def test_the_words_of_a_paste() -> None:
     assert (found.words, found.environment, found.image) == (("vllm", "serve", "m/x"), {"M": "m/x"}, None)
     for other in ("ls", "containers:\n- image: vllm/vllm-openai\n  args: [--model, m/x]"):
         assert pasted_words(other) is None
-        assert pasted_arguments(other) is None
     with pytest.raises(ConfigError, match="must be at most 65536 characters"):
         pasted_words("x" * 70_000)
 
@@ -758,11 +751,13 @@ def test_without_a_command_the_flags_are_those_of_the_prediction() -> None:
     ],
 )  # fmt: skip
 def test_flags_from_a_configuration_read_back_as_it(engine: EngineConfig, version: tuple[int, ...]) -> None:
-    command = engine_arguments(engine, version, program_of(engine))
+    command = engine_arguments(engine, version)
     start = "vllm serve m/x" if engine.engine == "vllm" else "python -m sglang.launch_server --model-path m/x"
-    words = shlex.join(word for argument in command.arguments for word in argument.words)
-    assert EngineConfig.from_command(f"{start} {words}") == engine
-    assert pasted_arguments(f"{start} {words}") == command._replace(environment={})
+    pasted = pasted_words(f"{start} {shlex.join(command.words)}")
+    assert pasted is not None
+    assert EngineConfig.from_command(shlex.join(pasted.words)) == engine
+    flags = [argument for argument in pasted.arguments if argument not in pasted.models()]
+    assert [found[:4] for found in flags] == [argument[:4] for argument in command.arguments]
 
 
 def test_a_flag_that_the_version_does_not_have_is_refused() -> None:
@@ -773,7 +768,7 @@ def test_a_flag_that_the_version_does_not_have_is_refused() -> None:
 
 def test_states_that_variables_set_are_kept() -> None:
     engine = EngineConfig(generation="v0", torch_compile=False, environment={"VLLM_LOGGING_LEVEL": "DEBUG"})
-    assert engine_arguments(engine, (0, 9), program_of(engine)).environment == {
+    assert engine_arguments(engine, (0, 9)).environment == {
         "VLLM_LOGGING_LEVEL": "DEBUG",
         "VLLM_USE_V1": "0",
         "TORCH_COMPILE_DISABLE": "1",

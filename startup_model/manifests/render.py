@@ -18,15 +18,11 @@ from startup_model.manifests.times import (
     MAX_POLICY_PERIOD_S,
     MAX_STABILISATION_S,
     Timings,
-    budget_reason,
-    deadline_reason,
-    evidence_reason,
     head,
     ready_timeout_reason,
+    reasons,
     segment_time,
     timings,
-    warm_reason,
-    whole_reason,
 )
 from startup_model.planning import groups_needed, held_out_groups, moments
 from startup_model.planning.times import start_with
@@ -35,11 +31,11 @@ from startup_model.secrets import holds_secret
 from startup_model.units import format_seconds
 
 MAX_CONFIGMAP = 2**20  # bytes of the names and values in a ConfigMap
-MAX_KNATIVE_DELAY_S = 3600  # scale-down delay and retention (pkg/apis/autoscaling/register.go, WindowMax)
 MAX_KNATIVE_TIMEOUT_S = 600  # timeoutSeconds unless it is raised (pkg/apis/config/defaults.go)
 MAX_LINE = 120
 MAX_NOTE = 300
 
+_ONLY_IF = re.compile(r"\[(!?)([a-z_]+)\? ([^]]*)\]")
 _PLACE = re.compile(r"\$\{?([a-z_]+)\}?")
 _PLAIN = re.compile(r"(?:--?)?[A-Za-z/][A-Za-z0-9_./@-]*(?::[A-Za-z0-9_./@-]+)*")
 _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"])  # no texts in YAML
@@ -59,8 +55,8 @@ def filled(template: Iterable[str], values: Mapping[str, Any]) -> Iterator[str]:
     """Lines of a template with the values in place.
 
     ``key: $name`` takes a number, a text, or a list or mapping below the key; ``key: '${name}s'`` whole numbers within a text. A value that is nothing (None, empty) leaves its line out. A comment
-    is text with places; one that is empty is left out, one that is a list becomes as many, and one that makes its line longer than 120 characters moves above it. ``@name`` is another template
-    without its comments at the top.
+    is text with places, of which ``[name? text]`` stands only where the value is something, ``[!name? text]`` where it is nothing; one that is empty is left out, one that is a list becomes as many,
+    and one that makes its line longer than 120 characters moves above it. ``@name`` is another template without its comments at the top.
     """
     for line in template:
         body = line.lstrip(" ")
@@ -76,8 +72,8 @@ def filled(template: Iterable[str], values: Mapping[str, Any]) -> Iterator[str]:
                 fits = len(lines) == 1 and len(indentation + beside) <= MAX_LINE
                 lines = [beside] if fits else [f"# {text}", *lines]
         else:
-            several = values.get(note[1:]) if note.startswith("$") else None
-            notes = [_line(text) for text in several] if isinstance(several, list) else [_noted(note, values)]
+            several = values.get(note[1:])
+            notes = map(_line, several) if isinstance(several, list) else [_noted(note, values)]
             lines = [f"# {text}" for text in notes if text]
         yield from (indentation + text for text in lines)
 
@@ -92,6 +88,7 @@ def _entry(content: str, values: Mapping[str, Any]) -> list[str]:
 
 
 def _noted(note: str, values: Mapping[str, Any]) -> str:
+    note = _ONLY_IF.sub(lambda found: found[3] if bool(values[found[2]]) is not bool(found[1]) else "", note)
     return _line(_PLACE.sub(lambda place: str(values[place[1]]), note))
 
 
@@ -125,28 +122,25 @@ OwnValues = Callable[[DeploymentRequest, Timings], Values]
 
 def _common(request: DeploymentRequest, times: Timings) -> Values:
     """What any template may name."""
-    scale_up_limit = "; an HPA allows half an hour" if times.scale_up_period_s == MAX_POLICY_PERIOD_S else ""
-    warm = warm_reason(request)
-    requests_reason = "requests of full length that the KV pool holds; more when yours are shorter"
-    if request.requests_per_replica is not None:
-        requests_reason = "requests in progress for a replica, as given"
-    return times._asdict() | {
-        "name": request.label,
-        "namespace": request.namespace,
-        "head": head(request, times),
-        "replicas_min": request.replicas_min,
-        "replicas_max": request.most_replicas,
-        "requests": request.requests_each,
-        "requests_reason": requests_reason,
-        "warm_reason": warm,
-        "and_warm": warm and f"; {warm}",
-        "budget_reason": budget_reason(request, times),
-        "deadline_reason": deadline_reason(request, times),
-        "whole_reason": whole_reason(request, times),
-        "cold_start": f"{times.slowest_s:.3f}s",
-        "scale_up_limit": scale_up_limit,
-        "stabilisation_limit": "; an HPA allows an hour" if times.cooldown_s > MAX_STABILISATION_S else "",
-    }
+    why = {f"{name}_reason": text for name, text in reasons(request, times).items()}
+    return (
+        times._asdict()
+        | why
+        | {
+            "name": request.label,
+            "namespace": request.namespace,
+            "head": head(request, times),
+            "replicas_min": request.replicas_min,
+            "replicas_max": request.most_replicas,
+            "to_zero": request.replicas_min == 0,
+            "requests": request.requests_each,
+            "requests_given": request.requests_per_replica is not None,
+            "claim": request.volume_claim,
+            "cold_start": f"{times.slowest_s:.3f}s",
+            "longest_period": times.scale_up_period_s == MAX_POLICY_PERIOD_S,
+            "above_an_hour": times.cooldown_s > MAX_STABILISATION_S,
+        }
+    )
 
 
 def _probe(request: DeploymentRequest, times: Timings) -> Values:
@@ -171,36 +165,26 @@ def _keda(request: DeploymentRequest, times: Timings) -> Values:
         problem = "the query would print it, and it looks like a secret"
         raise ConfigError("--served-model-name", MISSING, problem, "serve it under another name")
     name = json.dumps(served, ensure_ascii=False)
-    zero = "at zero replicas the engine reports no metric: query one of the gateway in front"
-    return {
-        "query": " + ".join(f"sum({gauge}{{model_name={name}}})" for gauge in request.deploy.gauges),
-        "zero_reason": zero if request.replicas_min == 0 else "",
-    }
+    return {"query": " + ".join(f"sum({gauge}{{model_name={name}}})" for gauge in request.deploy.gauges)}
 
 
 def _knative(request: DeploymentRequest, times: Timings) -> Values:
     check_label("name", request.label, service=True)
-    to_zero, answer_s = request.replicas_min == 0, times.first_answer_s
-    delay_s = min(MAX_KNATIVE_DELAY_S, times.cooldown_s)
-    too_long = f"; needs max-revision-timeout-seconds of at least {answer_s} in config-defaults"
-    claim = "needs kubernetes.podspec-persistent-volume-claim and -write enabled in config-features"
+    to_zero, delay_s = request.replicas_min == 0, min(MAX_STABILISATION_S, times.cooldown_s)
     return _pod(request, times) | {
         "delay_s": delay_s,
-        "delay_limit": "; Knative allows an hour" if times.cooldown_s > MAX_KNATIVE_DELAY_S else "",
         "retention_s": delay_s if to_zero else None,
-        "first_answer": answer_s if to_zero else None,
-        "first_answer_limit": too_long if answer_s > MAX_KNATIVE_TIMEOUT_S else "",
-        "claim_reason": claim if request.volume_claim else "",
+        "first_answer": times.first_answer_s if to_zero else None,
+        "too_long": times.first_answer_s > MAX_KNATIVE_TIMEOUT_S,
     }
 
 
 def _ray_serve(request: DeploymentRequest, times: Timings) -> Values:
-    deploy = request.deploy
-    variable = deploy.ready_timeout and deploy.ready_timeout.variable
+    timeout = request.deploy.ready_timeout
     return {
         "initial_replicas": max(1, request.replicas_min),
-        "runtime_env": variable and {"env_vars": {variable: str(times.ready_timeout_s)}},
-        "runtime_reason": f"seconds that {deploy.title} waits for its engine",
+        "runtime_env": timeout and {"env_vars": {timeout.variable: str(times.ready_timeout_s)}},
+        "title": request.deploy.title,
     }
 
 
@@ -277,7 +261,7 @@ def _json(request: DeploymentRequest, times: Timings) -> str:
             "quantile_evidence": {
                 "held_out_groups": held_out_groups(prediction),
                 "groups_needed": groups_needed(request.policy.quantile),
-                "note": evidence_reason(request, times),
+                "note": reasons(request, times)["evidence"],
             },
             "timings": times._asdict(),
             "segments": {str(phase): seconds for phase, seconds in prediction.segments.items()},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from fractions import Fraction
+from functools import partial
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -117,11 +119,7 @@ def timings(request: DeploymentRequest) -> Timings:
         remedy = "ask for a lower quantile, or calibrate the host: its profile narrows the spread"
         raise ConfigError("policy.quantile", quantile, problem, remedy)
     budget_s = margin * ready_s
-    threshold = max(1, math.ceil(budget_s / period))
-    while threshold * period < budget_s:  # the division alone may be off by the last digit
-        threshold += 1
-    while threshold > 1 and (threshold - 1) * period >= budget_s:
-        threshold -= 1
+    threshold = max(1, math.ceil(Fraction(budget_s) / period))  # a division of floats may be off by the last digit
     limit_s = period * threshold
     scaling = scaling_budget(whole_s, policy)
     lead_time_s, cooldown_s = _whole(scaling.lead_time_s), _whole(scaling.cooldown_s)
@@ -158,26 +156,29 @@ def _whole(seconds: float) -> int:
     return max(1, math.ceil(seconds))
 
 
-def head(request: DeploymentRequest, times: Timings) -> list[str]:
-    """What the manifest is of, how sure the prediction is, and what it assumes."""
-    prediction = request.prediction
-    context, engine = prediction.context, request.engine
-    of = f"{context.model_name} on {context.hardware_name} with {context.engine_name}"
-    quantile = f"{request.policy.quantile:g} quantile {format_seconds(times.ready_s)}"
-    lines = [f"{of}: ready after {format_seconds(times.typical_s)}, {quantile}"]
-    if not prediction.memory.fits:
-        lines.append(f"THE SERVER {prediction.headline().upper().split(';', maxsplit=1)[0]}: forced")
-    if not prediction.calibrated:
-        lines.append("not calibrated: the quantile rests on few reference hosts; a profile of the host narrows it")
-    if evidence := evidence_reason(request, times):
-        lines.append(evidence)
-    if unknown := [name for name in ("page_cache", "compile_cache") if getattr(engine, name) == "unknown"]:
-        lines.append(f"{' and '.join(unknown)} unknown: counted as cold in the quantile; say so where it is known")
-    return lines
+def reasons(request: DeploymentRequest, times: Timings) -> dict[str, str]:
+    """Why the numbers are what they are, by name; empty where there is nothing to say."""
+    prediction, policy = request.prediction, request.policy
+    share, margin = f"{policy.quantile:g}", f"x {policy.margin_factor:g}"
+    before = " + ".join(f"{phase!s} {format_seconds(prediction.segments[phase])}" for phase in BEFORE_ENGINE)
+    whole = f"{before} + start: {share} quantile {times.whole_s:.1f} s {margin}"
+    probe = f"startup probe {times.startup_limit_s} s + ({before}: {share} quantile {times.before_s:.1f} s) {margin}"
+    all_at_once = times.progress_deadline_s > times.startup_limit_s + math.ceil(policy.margin_factor * times.before_s)
+    decision = f" + decision {format_seconds(policy.decision_s)}" if policy.decision_s else ""
+    new = f"not let go sooner than it can be had back: a new replica takes {times.lead_time_s} s"
+    return {
+        "budget": f"{share} quantile {times.ready_s:.1f} s {margin}",
+        "whole": whole,
+        "deadline": whole if all_at_once else probe,
+        "lead": f"detection {format_seconds(policy.detection_s)}{decision} + ({whole})",
+        "cooldown": new if policy.cooldown_s is None else "as given",
+        "evidence": _evidence(request, times),
+        "warm": warm_reason(request),
+    }
 
 
-def evidence_reason(request: DeploymentRequest, times: Timings) -> str:
-    """What a profile with too few runs for the quantile says of it, and the bound to take instead; empty where it has enough."""
+def _evidence(request: DeploymentRequest, times: Timings) -> str:
+    """What a profile with too few runs for the quantile says of it, and the bound to take instead."""
     prediction, quantile = request.prediction, request.policy.quantile
     needed, there = groups_needed(quantile), held_out_groups(prediction)
     if there >= needed:
@@ -190,38 +191,13 @@ def evidence_reason(request: DeploymentRequest, times: Timings) -> str:
     )
 
 
-def budget_reason(request: DeploymentRequest, times: Timings) -> str:
-    """The quantile and the margin."""
-    return f"{request.policy.quantile:g} quantile {times.ready_s:.1f} s x {request.policy.margin_factor:g}"
+def _reason(name: str, request: DeploymentRequest, times: Timings) -> str:
+    return reasons(request, times)[name]
 
 
-def whole_reason(request: DeploymentRequest, times: Timings) -> str:
-    """Everything before ready, at the quantile, and the margin."""
-    policy = request.policy
-    return f"{_before(request)} + start: {policy.quantile:g} quantile {times.whole_s:.1f} s x {policy.margin_factor:g}"
-
-
-def deadline_reason(request: DeploymentRequest, times: Timings) -> str:
-    """What the progress deadline follows from: the larger of everything at once, and the probe's limit behind the segments."""
-    policy = request.policy
-    if times.progress_deadline_s > times.startup_limit_s + math.ceil(policy.margin_factor * times.before_s):
-        return whole_reason(request, times)
-    before = f"{_before(request)}: {policy.quantile:g} quantile {times.before_s:.1f} s"
-    return f"startup probe {times.startup_limit_s} s + ({before}) x {policy.margin_factor:g}"
-
-
-def lead_reason(request: DeploymentRequest, times: Timings) -> str:
-    """What the lead time adds up."""
-    policy = request.policy
-    decision = f" + decision {format_seconds(policy.decision_s)}" if policy.decision_s else ""
-    return f"detection {format_seconds(policy.detection_s)}{decision} + ({whole_reason(request, times)})"
-
-
-def cooldown_reason(request: DeploymentRequest, times: Timings) -> str:
-    """What the cool-down follows from."""
-    if request.policy.cooldown_s is not None:
-        return "as given"
-    return f"not let go sooner than it can be had back: a new replica takes {times.lead_time_s} s"
+budget_reason, whole_reason, deadline_reason, lead_reason, cooldown_reason, evidence_reason = (
+    partial(_reason, name) for name in ("budget", "whole", "deadline", "lead", "cooldown", "evidence")
+)
 
 
 def ready_timeout_reason(times: Timings, own_s: int = USUAL_READY_TIMEOUT_S) -> str:
@@ -231,11 +207,22 @@ def ready_timeout_reason(times: Timings, own_s: int = USUAL_READY_TIMEOUT_S) -> 
 
 def warm_reason(request: DeploymentRequest) -> str:
     """How many replicas to keep warm, beside the least number of them; empty where that was not worked out."""
-    if request.warm_replicas is None:
+    if (warm := request.warm_replicas) is None:
         return ""
-    more = "; raise it to keep them" if request.warm_replicas > request.replicas_min else ""
-    return f"the demands expected need {request.warm_replicas} warm{more}"
+    return f"the demands expected need {warm} warm{'; raise it to keep them' if warm > request.replicas_min else ''}"
 
 
-def _before(request: DeploymentRequest) -> str:
-    return " + ".join(f"{phase!s} {format_seconds(request.prediction.segments[phase])}" for phase in BEFORE_ENGINE)
+def head(request: DeploymentRequest, times: Timings) -> list[str]:
+    """What the manifest is of, how sure the prediction is, and what it assumes."""
+    prediction, context = request.prediction, request.prediction.context
+    of = f"{context.model_name} on {context.hardware_name} with {context.engine_name}"
+    quantile = f"{request.policy.quantile:g} quantile {format_seconds(times.ready_s)}"
+    unknown = [name for name in ("page_cache", "compile_cache") if getattr(request.engine, name) == "unknown"]
+    lines = {
+        f"{of}: ready after {format_seconds(times.typical_s)}, {quantile}": True,
+        f"THE SERVER {prediction.headline().upper().split(';', maxsplit=1)[0]}: forced": not prediction.memory.fits,
+        "not calibrated: the quantile rests on few reference hosts; a profile of the host narrows it": not prediction.calibrated,
+        (evidence := _evidence(request, times)): evidence,
+        f"{' and '.join(unknown)} unknown: counted as cold in the quantile; say so where it is known": unknown,
+    }
+    return [line for line, holds in lines.items() if holds]
