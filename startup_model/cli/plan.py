@@ -87,7 +87,7 @@ def plan_command(
 ) -> None:
     """Budgets for autoscalers and manifests to paste: startup probes, deadlines, cool-downs, warm pools."""
     from startup_model.manifests import DeploymentRequest, evidence_reason, render, timings
-    from startup_model.planning import ScalingPolicy, pool_size
+    from startup_model.planning import ScalingPolicy, pool_size, warm_time
     from startup_model.predictor import as_profile, predict
 
     start = asked.start()
@@ -101,27 +101,26 @@ def plan_command(
         **deployment._asdict(),
     )  # fmt: skip
     found = timings(request)
-    pool = None
-    if decisions.rate is not None:
-        pool = pool_size(_bridged_s(request, found), _rate(decisions.rate), decisions.target)
+    bridged_s = warm_time(float(found.lead_time_s), request.policy.headroom_s)
+    rate = None if decisions.rate is None else _rate(decisions.rate)
+    pool = None if rate is None else pool_size(bridged_s, rate, decisions.target)
     least, most = _replicas(replicas) if replicas is not None else (pool or 1, None)
     request = request.replace(replicas_min=least, replicas_max=most, warm_replicas=pool)
-    answers = list(_answers(request, found, decisions))
+    answers = list(_answers(request, found, decisions, rate, bridged_s))
     if as_json or output == "json":
-        data = {key: value for answer in answers for key, value in answer.data.items()}
+        data = {key: value for answer in answers for key, value in answer[3].items()}
         print_json(json.loads(render("json", request)) | ({"decisions": data} if data else {}))
-        return
-    if output != "text":
+    elif output != "text":
         typer.echo(render(output, request), nl=False)
-        return
-    table = table_of(request.prediction.headline(), "|what", ">value", "from")
-    for row in (*_times(request, found), *(answer.row for answer in answers)):
-        table.add_row(*row)
-    console_of().print(table)
-    for warning in (evidence_reason(request, found), *request.prediction.warnings):
-        echo(f"note: {warning}")
-    if start.engine.unused_flags:
-        echo(f"flags without effect here: {', '.join(start.engine.unused_flags)}")
+    else:
+        table = table_of(request.prediction.headline(), "|what", ">value", "from")
+        for row in (*_times(request, found), *(answer[:3] for answer in answers)):
+            table.add_row(*row)
+        console_of().print(table)
+        for warning in (evidence_reason(request, found), *request.prediction.warnings):
+            echo(f"note: {warning}")
+        if start.engine.unused_flags:
+            echo(f"flags without effect here: {', '.join(start.engine.unused_flags)}")
 
 
 def _given(options: PolicyOptions | NodeOptions) -> dict[str, Any]:
@@ -136,98 +135,81 @@ def _replicas(text: str) -> tuple[int, int]:
     return int(least), int(most) if given else max(1, int(least))
 
 
-_PER = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
 def _rate(text: str) -> float:
     """Demands for a replica per second: ``6/h``, ``0.1/min``, or a number per second. Raises ConfigError."""
     number, _, unit = text.strip().partition("/")
+    per = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}.get(unit.strip())
     try:
         value = float(number)
     except ValueError:
         value = float("nan")
-    if unit.strip() not in _PER or not 0.0 < value < 1e9:
+    if per is None or not 0.0 < value < 1e9:
         raise wrong_type("--rate", text, "demands for a replica per time", "such as 6/h or 0.1/min")
-    return value / _PER[unit.strip()]
+    return value / per
 
 
-def _bridged_s(request: DeploymentRequest, found: Timings) -> float:
-    """What warm replicas have to bridge, each start being taken to last the lead time."""
-    from startup_model.planning import warm_time
-
-    return warm_time(float(found.lead_time_s), request.policy.headroom_s)
-
-
-Row = tuple[str, str, str]
-
-
-class _Answer(NamedTuple):
-    row: Row
-    data: dict[str, Any]
-
-
-def _times(request: DeploymentRequest, found: Timings) -> Iterator[Row]:
+def _times(request: DeploymentRequest, found: Timings) -> Iterator[tuple[str, str, str]]:
     """The times of a plan with what each comes from."""
-    from startup_model import manifests
+    from startup_model.manifests.times import ready_timeout_reason, reasons
     from startup_model.units import format_seconds
 
+    why = reasons(request, found)
     yield "time to ready", format_seconds(found.typical_s), "prediction"
     if found.slowest_s > found.typical_s:
         yield "with cold caches", format_seconds(found.slowest_s), "caches of unknown state taken as cold"
-    yield "startup probe", f"{found.failure_threshold} x {found.period_s} s", manifests.budget_reason(request, found)
-    yield "progress deadline", f"{found.progress_deadline_s} s", manifests.deadline_reason(request, found)
-    if request.ready_timeout is not None:
-        reason = manifests.ready_timeout_reason(found, request.ready_timeout.seconds)
-        yield "engine's own timeout", f"{found.ready_timeout_s} s", reason
-    yield "scale-up lead time", f"{found.lead_time_s} s", manifests.lead_reason(request, found)
-    yield "cool-down", f"{found.cooldown_s} s", manifests.cooldown_reason(request, found)
+    yield "startup probe", f"{found.failure_threshold} x {found.period_s} s", why["budget"]
+    yield "progress deadline", f"{found.progress_deadline_s} s", why["deadline"]
+    if (timeout := request.ready_timeout) is not None:
+        yield "engine's own timeout", f"{found.ready_timeout_s} s", ready_timeout_reason(found, timeout.seconds)
+    yield "scale-up lead time", f"{found.lead_time_s} s", why["lead"]
+    yield "cool-down", f"{found.cooldown_s} s", why["cooldown"]
 
 
-def _answers(request: DeploymentRequest, found: Timings, asked: DecisionOptions) -> Iterator[_Answer]:
-    """What the options ask beside the budgets. Raises ConfigError."""
+def _answers(
+    request: DeploymentRequest, found: Timings, asked: DecisionOptions, rate: Number, bridged_s: float
+) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """What the options ask beside the budgets, in words and as data. bridged_s: what warm replicas have to bridge, each start being taken to last the lead time. Raises ConfigError."""
     from startup_model import planning
 
     prediction, size = request.prediction, request.warm_replicas
     for option, needed, example in (("price", "rate", "6/h"), ("value", "price", "4"), ("warm_request", "rate", "6/h")):
         if getattr(asked, option) is not None and getattr(asked, needed) is None:
             raise missing(f"--{needed}", f"--{option.replace('_', '-')} needs it", f"such as --{needed} {example}")
-    if asked.rate is not None and size is not None:
-        rate, bridged_s = _rate(asked.rate), _bridged_s(request, found)
+    if rate is not None and size is not None:
         missed = planning.miss_probability(size, bridged_s, rate)
         words = f"at {asked.rate}, each start taking {bridged_s:.0f} s, {missed:.2%} of demands find none warm (at most {asked.target:.2%})"
-        yield _Answer(("warm replicas", str(size), words), {})
+        yield "warm replicas", str(size), words, {}
         if asked.price is not None:
             cost = planning.warm_cost(size, bridged_s, rate, money_per_replica_hour=asked.price)
             words = f"for {cost.warm_replicas:.2f} that stand unused ({cost.reserved_money_per_hour:.2f} for all {size}); saves {cost.seconds_saved_per_hour:.0f} s of waiting an hour, {cost.money_per_second_saved:.3g} a second"
-            yield _Answer(("cost of an hour", f"{cost.money_per_hour:.2f}", words), {"warm_cost": cost._asdict()})
+            yield "cost of an hour", f"{cost.money_per_hour:.2f}", words, {"warm_cost": cost._asdict()}
             if asked.value is not None:
-                worth = {"money_per_replica_hour": asked.price, "value_per_second": asked.value}
-                best = planning.best_pool_size(bridged_s, rate, **worth)  # type: ignore[arg-type]
+                worth: dict[str, Any] = {"money_per_replica_hour": asked.price, "value_per_second": asked.value}
+                best = planning.best_pool_size(bridged_s, rate, **worth)
                 even = planning.break_even_rate(max(1, size), bridged_s, **worth)
                 words = f"cheapest where a waited second is worth {asked.value:g}; {max(1, size)} warm pay from {3600.0 * even:.3g} demands an hour on"
-                yield _Answer(("best pool", str(best), words), {"best_pool_size": best, "break_even_rate_per_s": even})
+                yield "best pool", str(best), words, {"best_pool_size": best, "break_even_rate_per_s": even}
         if asked.warm_request is not None:
             latency = planning.first_request_latency(size, float(found.lead_time_s), rate, warm_s=asked.warm_request)  # type: ignore[arg-type]
-            shares = {"p50_s": latency.p50_s, "p90_s": latency.p90_s, "p99_s": latency.p99_s}
+            shares = {f"{name}_s": getattr(latency, f"{name}_s") for name in ("p50", "p90", "p99")}
             words = f"of 99 in 100 first requests (90 in 100: {latency.p90_s:.1f} s, half: {latency.p50_s:.1f} s); {latency.no_warm:.2%} wait for a start"
-            yield _Answer(("first request", f"{latency.p99_s:.1f} s", words), {"first_request_latency": shares})
+            yield "first request", f"{latency.p99_s:.1f} s", words, {"first_request_latency": shares}
     if asked.from_zero is not None:
         whole = planning.from_zero(prediction, asked.from_zero)  # type: ignore[arg-type]
         parts = {name: part._asdict() for name, part in whole.parts.items()}
         ranges = ", ".join(f"{name} {part.low:.0f} to {part.high:.0f}" for name, part in whole.parts.items())
         words = f"from an ordered node to an answer, {whole.low_s:.0f} to {whole.high_s:.0f} s: {ranges}"
-        data: dict[str, Any] = {"from_zero": whole._asdict() | {"parts": parts}}
-        yield _Answer(("from zero", f"{whole.typical_s:.0f} s", words), data)
+        yield "from zero", f"{whole.typical_s:.0f} s", words, {"from_zero": whole._asdict() | {"parts": parts}}
     if asked.at_once is not None:
         if not all(number.strip().isdecimal() and len(number) < 10 for number in asked.at_once.split(",")):
             raise wrong_type("--at-once", asked.at_once, "numbers of starts", "such as 2,8")
-        events = planning.concurrent_starts(prediction, [int(number) for number in asked.at_once.split(",")])
+        events = planning.concurrent_starts(prediction, map(int, asked.at_once.split(",")))
         data = {"concurrent_starts": [dict(zip(event._fields[:-1], event[:-1], strict=True)) for event in events]}
         for event in events:
             words = f"each, {event.slowdown:.1f} times one alone; begun {event.spacing_s:.0f} s apart they are ready after {event.mean_ready_s:.0f} s on average"
-            yield _Answer((f"{event.starts} at once", f"{event.each_s:.1f} s", words), data)
+            yield f"{event.starts} at once", f"{event.each_s:.1f} s", words, data
     if asked.batch is not None:
         replicas = request.most_replicas
         update_s = planning.rolling_update(prediction, replicas=replicas, batch=asked.batch)
         words = f"until the last of {replicas} replicas is ready, {asked.batch} replaced at a time"
-        yield _Answer(("update", f"{update_s:.0f} s", words), {"rolling_update_s": update_s})
+        yield "update", f"{update_s:.0f} s", words, {"rolling_update_s": update_s}
