@@ -76,21 +76,20 @@ class Movement(NamedTuple):
         change = "new" if self.ratio is None else f"{self.ratio:.2f} times"
         return f"{self.phase} {format_seconds(self.old_s)} -> {format_seconds(self.new_s)} ({change}, {self.moved_s:+.2f} s), {self.case}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return plain(self, *self._fields, "ratio", "moved_s")  # type: ignore[no-any-return]
-
 
 @dataclass(frozen=True, slots=True)
 class CompareReport:
     """What moved. ``passed``: nothing by more than the factor, either way."""
 
+    passed: bool
     kind: str
     """profiles or predictions."""
     old: str
     new: str
     factor: float
     floor_s: float
+    most: Movement | None
+    """The phase that moved most: by the most seconds of those beyond the factor, else of all; None when none moved."""
     rows: tuple[Movement, ...]
     notes: tuple[str, ...]
     """What stands in one of the two only, or sets them apart beside their seconds."""
@@ -99,19 +98,6 @@ class CompareReport:
     def beyond(self) -> tuple[Movement, ...]:
         """What moved by more than the factor, the most seconds first."""
         return tuple(sorted((row for row in self.rows if row.is_beyond), key=lambda row: -abs(row.moved_s)))
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing moved by more than the factor."""
-        return not any(row.is_beyond for row in self.rows)
-
-    @property
-    def most(self) -> Movement | None:
-        """The phase that moved most: by the most seconds of those beyond the factor, else of all; None when none moved."""
-        moved = [row for row in self.rows if row.moved_s]
-        phases = [row for row in moved if row.phase != "total"]
-        beyond = [row for row in phases if row.is_beyond]
-        return max(beyond or phases or moved, key=lambda row: abs(row.moved_s), default=None)
 
     def headline(self) -> str:
         """The outcome in one line."""
@@ -127,8 +113,8 @@ class CompareReport:
         return "\n  ".join([self.headline(), *lines, *(f"note: {note}" for note in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return plain(self, "passed", "kind", "old", "new", "factor", "floor_s", "most", "rows", "notes")  # type: ignore[no-any-return]
+        """Plain JSON data under the names of the attributes."""
+        return plain(self)  # type: ignore[no-any-return]
 
 
 def compare_files(
@@ -306,7 +292,12 @@ def _report(kind: str, names: tuple[str, str], limits: Limits, pairs: _Pairs, no
             shorter, longer = sorted(times := (before.get(phase, 0.0), after.get(phase, 0.0)))
             is_beyond = longer >= limits.floor_s and longer > shorter * limits.factor * (1.0 + _ROUNDING)
             rows.append(Movement(first.case, phase, *times, is_beyond))
-    return CompareReport(kind, *names, limits.factor, limits.floor_s, tuple(rows), tuple(notes)[:_MAX_NOTES])
+    beyond = [row for row in rows if row.is_beyond]
+    moved = [row for row in rows if row.moved_s]
+    phases = [[row for row in some if row.phase != "total"] for some in (beyond, moved)]
+    most = max(phases[0] or phases[1] or moved, key=lambda row: abs(row.moved_s), default=None)
+    sides = (limits.factor, limits.floor_s, most, tuple(rows), tuple(notes)[:_MAX_NOTES])
+    return CompareReport(not beyond, kind, *names, *sides)
 
 
 def _pairs(before: Sequence[_Prediction], after: Sequence[_Prediction], notes: dict[str, None]) -> _Pairs:

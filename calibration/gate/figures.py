@@ -20,8 +20,7 @@ from startup_model.profile import Profile, judge_profile
 from startup_model.warnings import MODEL_IS_KNOWN
 
 LOAD, _UNLOGGED = "weight_load", "unattributed"
-# Field of EngineConfig -> what a start did with that cache in the fast state, and in the cold one.
-_CACHE_WORDS = {
+_CACHE_WORDS = {  # field of EngineConfig -> what a start did with that cache in the fast state, and in the cold one
     "page_cache": ("read its files from memory", "read files from storage"),
     "compile_cache": ("loaded compiled graphs", "compiled its graphs anew"),
 }
@@ -33,25 +32,20 @@ class Cache(NamedTuple):
     field: str  # of EngineConfig
     phase: str
     fast: str
-    slow: str
+    is_graded: bool  # may be in part in either state: the files of a checkpoint may, compiled graphs not
     fast_words: str  # what a start in the fast state did
     slow_words: str
-    is_graded: bool  # may be in part in either state: the files of a checkpoint may, compiled graphs not
-
-    def likely_state(self) -> str:
-        """How to say that it was in the slow state."""
-        return f"{self.field}: {self.slow}"
+    slow: str = "cold"
 
 
 def caches() -> tuple[Cache, ...]:
     """The caches of the phases, in their order; files may be in memory in part, a set of coefficients holds or does not."""
-    found = []
-    for phase, row in PHASES.items():
-        if cache := row.cache:
-            default = (f"found its {cache.name} {cache.taken}", f"found its {cache.name} cold")
-            words = _CACHE_WORDS.get(cache.name, default)
-            found.append(Cache(cache.name, str(phase), cache.taken, "cold", *words, is_graded=bool(cache.cold_inputs)))
-    return tuple(found)
+    found = [(str(phase), row.cache) for phase, row in PHASES.items() if row.cache]
+    words = {
+        cache.name: (f"found its {cache.name} {cache.taken}", f"found its {cache.name} cold") for _, cache in found
+    }
+    words |= _CACHE_WORDS
+    return tuple(Cache(c.name, phase, c.taken, bool(c.cold_inputs), *words[c.name]) for phase, c in found)
 
 
 States = tuple[str, ...]  # of each of the caches
@@ -76,9 +70,14 @@ class MeasuredValue(NamedTuple):
         """Whether it is held against the predicted total."""
         return self.name == "total" or (self.kind == "total" and self.is_partial)
 
+    def beyond(self, slow_s: float, fast_s: float, factor: float) -> int:
+        """1: longer than ``factor`` allows, by more than the stamps resolve; -1: shorter; 0: within."""
+        if self.measured_s - self.resolution_s > slow_s * factor:
+            return 1
+        return -1 if self.measured_s + self.resolution_s < fast_s / factor else 0
 
-def _outside() -> set[str]:
-    """Segments outside the time to ready."""
+
+def _outside() -> set[str]:  # segments outside the time to ready
     return {str(name) for name, row in PHASES.items() if row.segment}
 
 
@@ -96,29 +95,28 @@ def measured_values(run: RunRecord, known: Mapping[str, float]) -> list[Measured
         inside = tuple(name for name in measured.phases if name in known)
         if inside and not {*run.hidden, *outside} & set(measured.phases):
             is_apart = held.isdisjoint(inside)
-            name = " + ".join(measured.phases)
-            figures.append(MeasuredValue(name, "sum", inside, measured.seconds, stamp, is_apart=is_apart))
+            figures.append(MeasuredValue(" + ".join(measured.phases), "sum", inside, measured.seconds, stamp, is_apart))
             held.update(inside if is_apart else ())
     apart = [figure for figure in figures if figure.is_apart]
     together = stamp * max(1.0, 0.5 * (len(apart) + 1))  # each figure may be rounded by half of what its stamps resolve
+    every = tuple(known)
     if run.ready_s is not None and run.status == "ok":
         left = tuple(name for name in known if name not in held)
         taken = sum(f.measured_s for f in apart if any(known[name] > 0 for name in f.phases))
         if apart and left:
             figures.append(MeasuredValue("rest", "rest", left, max(0.0, run.ready_s - taken), together))
-        return [*figures, MeasuredValue("total", "total", tuple(known), run.ready_s, stamp)]
+        return [*figures, MeasuredValue("total", "total", every, run.ready_s, stamp)]
     # Without a rest, phases for which the prediction has no time are a part of what it has for time that no stage logs.
-    others, every = known.keys() | outside | run.hidden, run.phases | run.unknown_phases
-    names = [name for name, seconds in every.items() if name not in others and seconds > 0]
-    if names and _UNLOGGED in known and _UNLOGGED not in held:
-        seconds, resolution = sum(every[name] for name in names), stamp * max(1.0, 0.5 * len(names))
-        name = " + ".join([*names, _UNLOGGED])
-        figures.append(MeasuredValue(name, "sum", (_UNLOGGED,), seconds, resolution, is_apart=False, is_partial=True))
+    others = known.keys() | outside | run.hidden
+    more = {name: s for name, s in (run.phases | run.unknown_phases).items() if name not in others and s > 0}
+    if more and _UNLOGGED in known and _UNLOGGED not in held:
+        name, resolution = " + ".join([*more, _UNLOGGED]), stamp * max(1.0, 0.5 * len(more))
+        figures.append(MeasuredValue(name, "sum", (_UNLOGGED,), sum(more.values()), resolution, False, True))
     if len(apart) > 1:
         phases = tuple(name for figure in apart for name in figure.phases)
         figures.append(MeasuredValue("measured phases", "total", phases, sum(f.measured_s for f in apart), together))
     if run.wall_s is not None and run.status == "ok":
-        figures.append(MeasuredValue("from the first line", "total", tuple(known), run.wall_s, stamp, is_partial=True))
+        figures.append(MeasuredValue("from the first line", "total", every, run.wall_s, stamp, is_partial=True))
     return figures
 
 
@@ -128,11 +126,9 @@ def not_judged(run: RunRecord, known: Mapping[str, float], off: Collection[str])
         yield f"counted from the first line of a log: {', '.join(sorted(run.hidden))} and wall time are known in part only"
     outside = _outside()
     for name, seconds in (run.phases | run.unknown_phases).items():
-        if name in run.hidden:
-            continue
-        if name in outside:
+        if name in outside - run.hidden:
             yield f"{name} is outside the time to ready: not judged"
-        elif name not in known and seconds > run.stamp_resolution_s:
+        elif name not in known and name not in run.hidden and seconds > run.stamp_resolution_s:
             why = "the flags of the run switch it off" if name in off else "the profile has no time for it"
             yield f"{name} took {seconds:.3g} s, but {why}: it counts as time that no stage logs"
 
@@ -158,16 +154,20 @@ class ExpectedTime(NamedTuple):
         return self._replace(seconds=self.seconds + more, low_s=self.low_s * ratio, high_s=self.high_s * ratio)
 
 
+def _added_s(entry: PhasePrediction, name: str, factor: float) -> float:
+    """What an input that is ``factor`` times as large adds to a phase [s]."""
+    added = 0.0
+    for call in entry.calls:
+        if name in call.term.inputs:
+            inputs = [*call.inputs]
+            inputs[call.term.inputs.index(name)] *= factor
+            added += max(0.0, call._replace(inputs=tuple(inputs)).seconds() - call.seconds())
+    return added
+
+
 def _expected(entry: PhasePrediction, low_s: float, high_s: float) -> ExpectedTime:
     """The time of one phase. What is in proportion to an input: what a doubled slowdown, or half the bandwidth, adds to it."""
-    added = {"slowdown": 0.0, "storage_bandwidth": 0.0}
-    for call in entry.calls:
-        for name, factor in (("slowdown", 2.0), ("storage_bandwidth", 0.5)):
-            if name in call.term.inputs:
-                place = call.term.inputs.index(name)
-                inputs = (*call.inputs[:place], call.inputs[place] * factor, *call.inputs[place + 1 :])
-                added[name] += max(0.0, call._replace(inputs=inputs).seconds() - call.seconds())
-    processor_s, storage_s = added.values()
+    processor_s, storage_s = _added_s(entry, "slowdown", 2.0), _added_s(entry, "storage_bandwidth", 0.5)
     copy_s = max(0.0, entry.elapsed_s - storage_s) if entry.phase == LOAD else 0.0
     return ExpectedTime(entry.elapsed_s, low_s, high_s, processor_s, copy_s, storage_s, entry.source)
 
@@ -179,14 +179,11 @@ class Forecast:
         self.prediction = prediction
         tail = (1.0 - prediction.level) / 2.0
         entries = {str(phase): entry for phase, entry in prediction.phases.items() if entry.elapsed_s > 0}
-        # What a phase adds to the total: less than it takes where it runs beside another.
-        self.adds = {name: entry.seconds for name, entry in entries.items()}
-        self.phases = {
-            name: _expected(entry, *(prediction.phase_quantile(name, p) for p in (tail, 1.0 - tail)))
-            for name, entry in entries.items()
-        }
-        low_s, high_s = prediction.interval
+        self.adds = {name: entry.seconds for name, entry in entries.items()}  # less than it takes beside another phase
+        ends = {name: [prediction.phase_quantile(name, p) for p in (tail, 1.0 - tail)] for name in entries}
+        self.phases = {name: _expected(entry, *ends[name]) for name, entry in entries.items()}
         self._together = lru_cache(maxsize=256)(self._sum)
+        low_s, high_s = prediction.interval
         self.total = self._sum(tuple(entries))._replace(seconds=prediction.total_s, low_s=low_s, high_s=high_s)
 
     def of(self, figure: MeasuredValue) -> ExpectedTime:
@@ -214,8 +211,6 @@ class Expectation:
         self.forecast = lru_cache(maxsize=None)(self._forecast)  # by the states of the caches
         self.caches = caches()
         self.said: States = tuple(getattr(engine, cache.field) for cache in self.caches)
-        pairs = zip(self.caches, self.said, strict=True)  # as said, else the fast one
-        self.known = tuple(said if said in (cache.fast, cache.slow) else cache.fast for cache, said in pairs)
         found = self.forecast(tuple(cache.fast for cache in self.caches)).prediction
         self.engine_name = found.context.engine_name
         self.off = frozenset(str(phase) for phase, entry in found.phases.items() if not entry.calls)
@@ -227,6 +222,11 @@ class Expectation:
         """What there is to say beside the numbers: another host or version, sizes that the profile's runs did not have, what was assumed; not that they were of this model."""
         warnings = self.forecast(states).prediction.warnings
         return (*self._host, *(text for text in warnings if not text.startswith(MODEL_IS_KNOWN)))
+
+    def with_state(self, cache: Cache, state: str) -> Forecast:
+        """With one cache in a state, the others as the run says, else in the fast one."""
+        pairs = zip(self.caches, self.said, strict=True)
+        return self.forecast(tuple(state if c is cache else said if said == c.slow else c.fast for c, said in pairs))
 
     def _forecast(self, states: States) -> Forecast:
         model, hardware, engine, profile, level = self._start
@@ -247,38 +247,31 @@ class Point(NamedTuple):
     """How far one phase has moved."""
 
     name: str
-    log_ratio: float
-    """Of measured over expected seconds."""
-    resolution: float
-    """What the stamps resolve, on the same scale."""
+    log_ratio: float  # of measured over expected seconds
+    resolution: float  # what the stamps resolve, on the same scale
 
 
 class Shift(NamedTuple):
     """What several phases have in common."""
 
-    factor: float
-    """exp(median of the logarithms); 1 when there are none."""
-    scatter: float
-    """Standard deviation of the logarithms, from the median absolute deviation."""
+    factor: float  # exp(median of the logarithms); 1 when there are none
+    scatter: float  # standard deviation of the logarithms, from the median absolute deviation
     points: int
-    outliers: tuple[str, ...]
-    """Phases that did not move along."""
-    is_common: bool
-    """All, or all but one in four, moved by about this factor, and it is a shift."""
+    outliers: tuple[str, ...]  # phases that did not move along
+    is_common: bool  # all, or all but one in four, moved by about this factor, and it is a shift
 
     def words(self, where: str = "") -> str:
         """The factor in words; ``where``: in front of it."""
-        outliers = f" (not {', '.join(self.outliers)})" if self.outliers else ""
-        which = f"{self.points - len(self.outliers)} of {self.points}" if self.outliers else f"all {self.points}"
-        cause = (
-            "another state of the host (clock, neighbours, power), or another host"
-            if self.factor > 1.0
-            else "the host is faster than the profile's, calibrate it again"
-        )
-        return (
-            f"{where}{which} processor-bound figures{outliers} took about {self.factor:.2f} times the predicted seconds (scatter {self.scatter:.0%}): "
-            f"same software, {cause}"
-        )
+        which = f"all {self.points}"
+        outliers = ""
+        if self.outliers:
+            which = f"{self.points - len(self.outliers)} of {self.points}"
+            outliers = f" (not {', '.join(self.outliers)})"
+        cause = "the host is faster than the profile's, calibrate it again"
+        if self.factor > 1.0:
+            cause = "another state of the host (clock, neighbours, power), or another host"
+        moved = f"took about {self.factor:.2f} times the predicted seconds (scatter {self.scatter:.0%})"
+        return f"{where}{which} processor-bound figures{outliers} {moved}: same software, {cause}"
 
 
 def common_shift(points: Sequence[Point]) -> Shift:

@@ -6,8 +6,8 @@ The state of a cache (``find_state``), one run (``RunCheck``), all runs (``GateR
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -87,8 +87,8 @@ class CacheState(NamedTuple):
     cache: Cache
     judged: tuple[str, ...]  # the states to judge with, the faster first: both where it is unknown or contradicted
     seen: str  # the one state that its times are nearest to
-    is_other: bool = False  # its times show another state than the run says
     text: str = ""  # what there is to say about it; empty for the fast state that the run says and shows
+    is_other: bool = False  # its times show another state than the run says
 
 
 def find_state(
@@ -111,51 +111,34 @@ def find_state(
     holders = [f for f in figures if f.kind in ("phase", "sum") and cache.phase in f.phases and not f.is_partial]
     stand_in = MeasuredValue(cache.phase, "phase", (cache.phase,), 0.0, math.inf)  # not measured: it tells nothing
     own = min(holders, key=lambda figure: len(figure.phases), default=stand_in)
-
-    def expected(state: str) -> ExpectedTime:
-        pairs = zip(expectation.caches, expectation.known, strict=True)
-        states = tuple(state if other is cache else known for other, known in pairs)
-        return expectation.forecast(states).of(own).shifted(processor_factor)
-
-    quick, long = expected(cache.fast), expected(cache.slow)
-    is_known = said in (cache.fast, cache.slow)
+    both = (cache.fast, cache.slow)
+    quick, long = (expectation.with_state(cache, state).of(own).shifted(processor_factor) for state in both)
     if long.seconds <= quick.seconds * 1.001:  # switched off, or the same either way
-        state = said if is_known else cache.fast
+        state = said if said in both else cache.fast
         return CacheState(cache, (state,), state)
     is_resolved = long.seconds > max(quick.seconds * _DISTINCT, quick.seconds + own.resolution_s)
-    fast_s, slow_s, took_s = (format_seconds(seconds) for seconds in (quick.seconds, long.seconds, own.measured_s))
-    seen = cache.slow if own.measured_s > math.sqrt(quick.seconds * long.seconds) else cache.fast
-    if not is_known:
-        seen = seen if is_resolved else cache.fast
+    fast_s, slow_s, took_s = map(format_seconds, (quick.seconds, long.seconds, own.measured_s))
+    seen = cache.slow if is_resolved and own.measured_s > math.sqrt(quick.seconds * long.seconds) else cache.fast
+    if said not in both:
         looks = f"; {own.name} of {took_s} looks {seen}" if is_resolved else ""
-        text = f"{cache.field} is unknown: judged as {cache.slow}, the slower ({cache.slow} {slow_s}, {cache.fast} {fast_s}){looks}"
-        return CacheState(cache, (cache.fast, cache.slow), seen, text=text)
-    if is_resolved and seen != said and _contradicts(cache, said, own, quick, long, factor):
+        times = f"{cache.slow} {slow_s}, {cache.fast} {fast_s}"
+        return CacheState(
+            cache, both, seen, f"{cache.field} is unknown: judged as {cache.slow}, the slower ({times}){looks}"
+        )
+    expected, other = (quick, long) if said == cache.fast else (long, quick)
+    is_beyond = is_resolved and seen != said and own.beyond(expected.seconds, expected.seconds, factor)
+    is_part = cache.is_graded and said == cache.fast
+    if is_beyond and (is_part or other.low_s - own.resolution_s <= own.measured_s <= other.high_s + own.resolution_s):
         words = cache.slow_words if seen == cache.slow else cache.fast_words
         text = (
             f"the run says {cache.field}: {said}, but it seems to have {words}: {own.name} took {took_s} "
             f"({cache.fast} {fast_s}, {cache.slow} {slow_s} predicted); make sure of the state and start it again"
         )
-        return CacheState(cache, (cache.fast, cache.slow), seen, True, text)
-    text = ""
-    if said == cache.slow:
-        borrowed = f", {long.source}" if "borrowed" in long.source else ""
-        text = (
-            f"the start {cache.slow_words} ({cache.field}: {cache.slow}): {own.name} is judged against {slow_s}{borrowed}, "
-            f"not the {fast_s} of a {cache.fast} one"
-        )
-    return CacheState(cache, (said,), said, text=text)
-
-
-def _contradicts(cache: Cache, said: str, own: MeasuredValue, quick: ExpectedTime, long: ExpectedTime, factor: float) -> bool:  # fmt: skip
-    """Whether a figure is beyond the state that the run says, and is what the other one takes."""
-    seconds, resolution = own.measured_s, own.resolution_s
-    if said == cache.fast:
-        is_beyond, other = seconds - resolution > quick.seconds * factor, long
-    else:
-        is_beyond, other = seconds + resolution < long.seconds / factor, quick
-    is_part = said == cache.fast and cache.is_graded
-    return is_beyond and (is_part or other.low_s - resolution <= seconds <= other.high_s + resolution)
+        return CacheState(cache, both, seen, text, True)
+    borrowed = f", {long.source}" if "borrowed" in long.source else ""
+    judged = f"{own.name} is judged against {slow_s}{borrowed}, not the {fast_s} of a {cache.fast} one"
+    text = f"the start {cache.slow_words} ({cache.field}: {cache.slow}): {judged}" if said == cache.slow else ""
+    return CacheState(cache, (said,), said, text)
 
 
 # --- one run ------------------------------------------------------------------------------------------------------------
@@ -179,29 +162,22 @@ class FigureCheck(NamedTuple):
         """Whether it is known what to expect of it: it is the one that tells the state of a cache, or no cache touches it."""
         return self.figure.kind in ("phase", "sum") or self.is_untouched
 
-    def point(self) -> Point | None:
-        """How far the processor's part of the figure has moved; None where the stamps do not tell."""
+    def points(self) -> Iterator[Point]:
+        """How far the processor's part of the figure has moved; none where the stamps do not tell."""
         figure, time = self.figure, self.seen
-        if figure.kind == "total" or not figure.is_apart or figure.is_partial:
-            return None
-        if time.seconds <= 0 or time.processor_s < 0.5 * time.seconds:
-            return None
-        shortest = min(figure.measured_s, time.seconds)
-        resolution = (figure.resolution_s / math.sqrt(12.0) + _SCATTER_S) / max(shortest, 1e-9)
-        if resolution > _MAX_LOG_ERROR:
-            return None
-        processor_s = max(figure.measured_s - (time.seconds - time.processor_s), 1e-3 * time.processor_s)
-        moved = log_ratio(processor_s, time.processor_s)
-        return Point(figure.name, max(-_MAX_LOG_RATIO, min(_MAX_LOG_RATIO, moved)), 2.0 * resolution)
+        is_single = figure.kind != "total" and figure.is_apart and not figure.is_partial
+        if is_single and time.seconds > 0 and time.processor_s >= 0.5 * time.seconds:
+            shortest = max(min(figure.measured_s, time.seconds), 1e-9)
+            resolution = (figure.resolution_s / math.sqrt(12.0) + _SCATTER_S) / shortest
+            if resolution <= _MAX_LOG_ERROR:
+                took_s = max(figure.measured_s - (time.seconds - time.processor_s), 1e-3 * time.processor_s)
+                moved = max(-_MAX_LOG_RATIO, min(_MAX_LOG_RATIO, log_ratio(took_s, time.processor_s)))
+                yield Point(figure.name, moved, 2.0 * resolution)
 
 
 def _checks(figures: Sequence[MeasuredValue], slow: Forecast, fast: Forecast, seen: Forecast) -> list[FigureCheck]:
-    checks = []
-    for figure in figures:
-        pair = slow.of(figure), fast.of(figure)
-        longer, shorter = pair if pair[0].seconds >= pair[1].seconds else pair[::-1]
-        checks.append(FigureCheck(figure, longer, shorter, seen.of(figure)))
-    return checks
+    pairs = [sorted((slow.of(figure), fast.of(figure)), key=lambda time: -time.seconds) for figure in figures]
+    return [FigureCheck(figure, *pair, seen.of(figure)) for figure, pair in zip(figures, pairs, strict=True)]
 
 
 class RunCheck:
@@ -209,11 +185,12 @@ class RunCheck:
 
     def __init__(self, run: RunRecord, label: str, expectation: Expectation, rules: Rules) -> None:
         self.run, self.label, self._expectation, self._rules = run, label, expectation, rules
-        slowest, fastest = (expectation.forecast(states) for states in zip(*((c.slow, c.fast) for c in expectation.caches), strict=True))  # fmt: skip
+        ends = [tuple(getattr(cache, end) for cache in expectation.caches) for end in ("slow", "fast")]
+        slowest, fastest = map(expectation.forecast, ends)
         self._known = slowest.adds
         figures = measured_values(run, slowest.adds)
         untouched = [check for check in _checks(figures, slowest, fastest, fastest) if check.is_untouched]
-        before = common_shift([point for check in untouched if (point := check.point())])
+        before = common_shift([point for check in untouched for point in check.points()])
         factors = rules.phase_factor or rules.factor, before.factor if before.is_common else 1.0
         said = zip(expectation.caches, expectation.said, strict=True)
         self.states = [find_state(cache, state, figures, expectation, *factors) for cache, state in said]
@@ -221,7 +198,7 @@ class RunCheck:
         slow, fast = (expectation.forecast(tuple(state.judged[i] for state in self.states)) for i in (-1, 0))
         self.checks = _checks(figures, slow, fast, expectation.forecast(self._seen))
         self._least_s = max(rules.floor_s, _MIN_SHARE * slow.total.seconds)
-        self.points = [point for check in self.checks if check.is_resolved and (point := check.point())]
+        self.points = [point for check in self.checks if check.is_resolved for point in check.points()]
         self.shift = common_shift(self.points)
         self._factors = (self.shift.factor if self.shift.is_common else 1.0, 1.0)  # of processor and storage
         self.storage_factor = self._find_storage_factor()
@@ -252,38 +229,28 @@ class RunCheck:
 
     def _beyond(self, check: FigureCheck, *, as_drifted: bool = True) -> int:
         """1: slower than the limit; -1: faster; 0: within, or too short to count. ``as_drifted``: beyond what the host in the state that it shows would take as well."""
-        if not self._counts(check):
-            return 0
         figure, slow_s, fast_s = check.figure, check.slow.seconds, check.fast.seconds
         if as_drifted and self._factors != (1.0, 1.0):
             slow_s = max(slow_s, check.slow.shifted(*self._factors).seconds)
             fast_s = min(fast_s, check.fast.shifted(*self._factors).seconds)
-        if figure.measured_s - figure.resolution_s > slow_s * self._rules.factor_of(figure):
-            return 1
-        is_faster = figure.measured_s + figure.resolution_s < fast_s / self._rules.factor_of(figure)
-        return -1 if is_faster and self.run.status == "ok" and not figure.is_partial else 0
+        side = figure.beyond(slow_s, fast_s, self._rules.factor_of(figure))
+        can_be_gain = self.run.status == "ok" and not figure.is_partial
+        return side if self._counts(check) and (side > 0 or can_be_gain) else 0
 
     def _row(self, check: FigureCheck) -> GateRow:
-        figure, slow, fast, _ = check
-        limit_s, interval_s = slow.seconds * self._rules.factor_of(figure), (fast.low_s, slow.high_s)
-        times = figure.measured_s, slow.seconds, fast.seconds, limit_s, interval_s, figure.resolution_s
-        return GateRow(self.label, figure.name, *times, self._row_verdict(check))
-
-    def _row_verdict(self, check: FigureCheck) -> str:
-        if left := self._beyond(check):
-            return "regression" if left > 0 else "gain"
-        if self._beyond(check, as_drifted=False):
-            return "drift"
-        figure, factor, counts = check.figure, self._rules.factor_of(check.figure), self._counts(check)
-        if self._said is not None and counts:
-            said_s, seen_s = self._said.of(figure).seconds, check.seen.seconds
-            is_slower = figure.measured_s - figure.resolution_s > said_s * factor
-            is_faster = figure.measured_s + figure.resolution_s < said_s / factor
-            if abs(said_s - seen_s) > 0.01 * seen_s and (is_slower or is_faster):
-                return "state"
-        if figure.measured_s <= check.slow.seconds * factor:
-            return "ok"
-        return "unresolved" if counts else "minor"
+        figure, slow, fast, seen = check
+        factor, counts, side = self._rules.factor_of(figure), self._counts(check), self._beyond(check)
+        limit_s, said_s = slow.seconds * factor, self._said.of(figure).seconds if self._said else seen.seconds
+        if side:
+            verdict = "regression" if side > 0 else "gain"
+        elif self._beyond(check, as_drifted=False):
+            verdict = "drift"
+        elif counts and abs(said_s - seen.seconds) > 0.01 * seen.seconds and figure.beyond(said_s, said_s, factor):
+            verdict = "state"
+        else:
+            verdict = "ok" if figure.measured_s <= limit_s else "unresolved" if counts else "minor"
+        times = figure.measured_s, slow.seconds, fast.seconds, limit_s, (fast.low_s, slow.high_s), figure.resolution_s
+        return GateRow(self.label, figure.name, *times, verdict)
 
     def verdict(self) -> str:
         """The most severe of what the rows say."""
@@ -295,9 +262,7 @@ class RunCheck:
     def findings(self) -> Iterator[Finding]:
         """What there is to say, the most severe first."""
         by_excess = sorted(self.rows, key=lambda row: row.predicted_s - row.measured_s)
-        for row in by_excess:
-            if row.verdict == "regression":
-                yield self._finding("regression", row, self._regression_words(row))
+        yield from (self._finding(row, self._regression_words(row)) for row in by_excess if row.verdict == "regression")
         yield from self._drift()
         for state in self.states:
             if state.text:
@@ -306,60 +271,53 @@ class RunCheck:
         for row in reversed(by_excess):
             if row.verdict == "gain":
                 ratio = row.measured_s / row.fastest_s if row.fastest_s > 0 else 0.0
-                text = f"{row.phase} took {format_seconds(row.measured_s)}, {ratio:.2f} times the predicted {format_seconds(row.fastest_s)}: {_STALE}"
-                yield self._finding("gain", row, text)
+                times = f"{ratio:.2f} times the predicted {format_seconds(row.fastest_s)}"
+                yield self._finding(row, f"{row.phase} took {format_seconds(row.measured_s)}, {times}: {_STALE}")
         unjudged = not_judged(self.run, self._known, self._expectation.off)
         for text in (*self._expectation.notes(self._seen), *unjudged):
             yield Finding("domain", self.label, "", text)
 
-    def _finding(self, kind: str, row: GateRow, text: str) -> Finding:
-        return self._rules.finding(kind, self.label, row.phase, text, row.measured_s - row.predicted_s)
+    def _finding(self, row: GateRow, text: str) -> Finding:
+        return self._rules.finding(row.verdict, self.label, row.phase, text, row.excess_s)
 
     def _regression_words(self, row: GateRow) -> str:
         times = f", {row.ratio:.2f} times the predicted {format_seconds(row.predicted_s)}" if row.ratio else ""
         high = row.interval_s[1]
-        name = f"the {self._rules.level:.0%} interval of the profile (to {format_seconds(high)})"
-        interval = (
-            f"{format_seconds(row.measured_s - high)} beyond {name}"
-            if row.measured_s > high
-            else f"within {name}: its own error may be as large, more runs would narrow it"
-        )
-        cause = self._main_cause() if row.phase in TOTALS else self._likely_state(row.phase)
-        return f"{row.phase} took {format_seconds(row.measured_s)}{times} (limit {format_seconds(row.limit_s)}), {interval}{cause}"
+        interval = f"the {self._rules.level:.0%} interval of the profile (to {format_seconds(high)})"
+        if row.measured_s > high:
+            interval = f"{format_seconds(row.measured_s - high)} beyond {interval}"
+        else:
+            interval = f"within {interval}: its own error may be as large, more runs would narrow it"
+        took = f"{row.phase} took {format_seconds(row.measured_s)}{times} (limit {format_seconds(row.limit_s)})"
+        return f"{took}, {interval}{self._cause(row)}"
 
-    def _main_cause(self) -> str:
-        """The phase that adds most to a total."""
-        parts = [row for row in self.rows if row.phase not in TOTALS]
-        worst = max(parts, key=lambda row: row.measured_s - row.predicted_s, default=None)
-        if worst is not None and worst.measured_s > worst.predicted_s:
-            return f"; mostly {worst.phase} ({worst.measured_s - worst.predicted_s:+.2f} s)"
-        slower = [cache.likely_state() for cache in self._fast_caches() if cache.phase in self._known]
+    def _cause(self, row: GateRow) -> str:
+        """Of a total, the phase that adds most to it; of a phase, the state of a cache that might be behind it."""
+        fast = [state.cache for state in self.states if state.judged == (state.cache.fast,)]
+        if row.phase not in TOTALS:
+            parts = row.phase.split(" + ")
+            slower = [f"{c.slow_words}, say {c.field}: {c.slow}" for c in fast if c.phase in parts]
+            return f"; if the start {slower[0]}" if slower else ""
+        worst = max((row for row in self.rows if row.phase not in TOTALS), key=lambda row: row.excess_s, default=None)
+        if worst is not None and worst.excess_s > 0:
+            return f"; mostly {worst.phase} ({worst.excess_s:+.2f} s)"
+        slower = [f"{cache.field}: {cache.slow}" for cache in fast if cache.phase in self._known]
         return "; no phase tells which" + (f". If {' or '.join(slower)} was so, say it" if slower else "")
-
-    def _likely_state(self, name: str) -> str:
-        """What state of a cache might be behind a phase."""
-        slower = [cache for cache in self._fast_caches() if cache.phase in name.split(" + ")]
-        return f"; if the start {slower[0].slow_words}, say {slower[0].likely_state()}" if slower else ""
-
-    def _fast_caches(self) -> list[Cache]:
-        """Caches that are judged as fast only."""
-        return [state.cache for state in self.states if state.judged == (state.cache.fast,)]
 
     def _drift(self) -> Iterator[Finding]:
         moved = [row for row in self.rows if row.verdict == "drift"]
         fails = "drift" in self._rules.fail_on and any(row.measured_s > row.limit_s for row in moved)
         if self.shift.is_common:
-            excess_s = max((row.measured_s - row.predicted_s for row in moved if row.phase == "total"), default=0.0)
+            excess_s = max((row.excess_s for row in moved if row.phase == "total"), default=0.0)
             other = "" if self._expectation.stands_for_host else "; the node is not the profile's host"
             text = self.shift.words() + other + ("" if moved else "; within the factor")
             yield Finding("drift", self.label, "", text, fails, excess_s)
         if self.storage_factor != 1.0:
             row = next(row for row in self.rows if LOAD in row.phase.split(" + "))
-            text = (
-                f"the load alone moved: {row.phase} took {format_seconds(row.measured_s)}, predicted {format_seconds(row.predicted_s)}, as if storage gave "
-                f"{1.0 / self.storage_factor:.2f} times its bandwidth; all else is as predicted: same software, another state of the storage"
-            )
-            yield Finding("drift", self.label, row.phase, text, fails, row.measured_s - row.predicted_s)
+            times = f"took {format_seconds(row.measured_s)}, predicted {format_seconds(row.predicted_s)}"
+            rate = f"as if storage gave {1.0 / self.storage_factor:.2f} times its bandwidth; all else is as predicted"
+            text = f"the load alone moved: {row.phase} {times}, {rate}: same software, another state of the storage"
+            yield Finding("drift", self.label, row.phase, text, fails, row.excess_s)
 
 
 # --- all runs -----------------------------------------------------------------------------------------------------------
@@ -416,9 +374,8 @@ def _kinds(kinds: Iterable[str]) -> tuple[str, ...]:
     if isinstance(kinds, str) or not isinstance(kinds, Iterable):
         raise wrong_type("fail_on", kinds, "a list of kinds", f"known: {', '.join(KINDS)}")
     given = [*kinds]
-    for kind in given:
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise UnknownNameError("fail_on", str(kind), KINDS)
+    if unknown := [kind for kind in given if kind not in [*KINDS]]:
+        raise UnknownNameError("fail_on", str(unknown[0]), KINDS)
     return tuple(kind for kind in KINDS if kind in given)
 
 
@@ -432,8 +389,8 @@ class GateRun:
         self._number = self._failures = 0
         self._counts: Counter[str] = Counter()
         self._statuses: Counter[str] = Counter()
-        self._pools: dict[str, LogRatios] = {}  # figure -> measured over predicted
-        self._processor: dict[str, LogRatios] = {}  # the same of what is in proportion to single-thread time
+        self._pools: dict[str, LogRatios] = defaultdict(LogRatios)  # figure -> measured over predicted
+        self._processor: dict[str, LogRatios] = defaultdict(LogRatios)  # of what is in proportion to single-thread time
         self._storage = LogRatios()
         self._beyond: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
@@ -444,10 +401,12 @@ class GateRun:
         if run is not None and not isinstance(run, RunRecord):
             raise wrong_type("runs", run, "a run record", "read files with read_runs")
         self._number += 1
-        name = run.model.name if run is not None else "unknown model"
+        name, status = ("unknown model", candidate.status) if run is None else (run.model.name, run.status)
         label = one_line(candidate.label or f"run {self._number}: {name}", _MAX_LABEL)
-        status = run.status if run is not None else candidate.status
-        verdict = self._judge(candidate, label, status)
+        try:
+            verdict = self._judge(candidate, label, status)
+        except StartupModelError as error:
+            raise StartupModelError(f"{label}: {error}") from None
         self._statuses[status] += 1
         self._counts.update({finding.kind for finding in verdict.findings})
         self._failures += not verdict.passed
@@ -460,8 +419,7 @@ class GateRun:
         failed = [] if status == "ok" else [self._failed_start(candidate, label, status)]
         if run is None:
             if not failed:
-                error = missing("run", "a start that came up has no record", "give its record")
-                raise StartupModelError(f"{label}: {error}")
+                raise missing("run", "a start that came up has no record", "give its record")
             return RunVerdict(label, "", "", "", status, "failed_start", (), tuple(failed))
         names = one_line(run.model.name, 200), one_line(run.hardware.name, 200)
         try:
@@ -469,10 +427,10 @@ class GateRun:
             check = RunCheck(run, label, expectation, rules)
         except StartupModelError as reason:
             if not failed:
-                raise StartupModelError(f"{label}: {reason}") from None
+                raise
             # that it failed counts; that it cannot be predicted may be why
-            note = Finding("domain", label, "", f"it cannot be predicted: {reason}")
-            return RunVerdict(label, *names, run.engine.engine, status, "failed_start", (), (*failed, note))
+            failed.append(Finding("domain", label, "", f"it cannot be predicted: {reason}"))
+            return RunVerdict(label, *names, run.engine.engine, status, "failed_start", (), tuple(failed))
         assumed = (Finding("domain", label, "", note) for note in candidate.notes)
         findings = (*failed, *check.findings(), *assumed)
         self._pool(check, findings)
@@ -490,14 +448,17 @@ class GateRun:
     def _pool(self, check: RunCheck, findings: Iterable[Finding]) -> None:
         """Add a run to what is kept of all."""
         for figure, _, _, seen in (line for line in check.checks if line.is_resolved):
-            if seen.seconds > 0 and figure.is_apart and not figure.is_partial:
-                _add(self._pools, figure.name, log_ratio(figure.measured_s, seen.seconds))
+            if seen.seconds > 0 and figure.is_apart and not figure.is_partial and _has_room(self._pools, figure.name):
+                self._pools[figure.name].add(log_ratio(figure.measured_s, seen.seconds))
         for point in check.points:
-            _add(self._processor, point.name, point.log_ratio)
+            if _has_room(self._processor, point.name):
+                self._processor[point.name].add(point.log_ratio)
         if check.storage_factor != 1.0:
             self._storage.add(math.log(check.storage_factor))
-        _count(self._beyond, (row.phase for row in check.rows if row.verdict == "regression"))
-        _count(self._notes, (finding.text for finding in findings if finding.kind == "domain"))
+        beyond = (row.phase for row in check.rows if row.verdict == "regression")
+        self._beyond.update(name for name in beyond if _has_room(self._beyond, name))
+        notes = (finding.text for finding in findings if finding.kind == "domain")
+        self._notes.update(text for text in notes if _has_room(self._notes, text))
 
     def report(self) -> GateReport:
         """What came of all runs. Raises ConfigError when there were none."""
@@ -572,14 +533,5 @@ class GateRun:
                 yield self._rules.finding("regression", "", LOAD, text)
 
 
-def _add(pools: dict[str, LogRatios], name: str, value: float) -> None:
-    if name not in pools and len(pools) < _MAX_NAMES:
-        pools[name] = LogRatios()
-    if name in pools:
-        pools[name].add(value)
-
-
-def _count(counter: Counter[str], names: Iterable[str]) -> None:
-    for name in names:
-        if name in counter or len(counter) < _MAX_NAMES:
-            counter[name] += 1
+def _has_room(kept: Collection[str], name: str) -> bool:
+    return name in kept or len(kept) < _MAX_NAMES

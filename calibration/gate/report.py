@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -46,19 +47,18 @@ _MAX_TABLES = 5  # runs that are shown phase by phase
 _MAX_ROWS = 50
 _MAX_FINDINGS = 20
 _MAX_NAME = 300
+_WRITTEN_ALONG = ("ratio", "moved_s", "passed")  # properties
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2, Char
 
 
-def plain(value: Any, *names: str) -> Any:
-    """Plain JSON data of a value; of an object, of the attributes ``names``."""
-    if names:
-        return {name: plain(getattr(value, name)) for name in names}
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if hasattr(value, "_asdict"):
-        return plain(value, *value._fields)
+def plain(value: Any) -> Any:
+    """Plain JSON data of a value; of an object, under the names of its fields and of the properties that are written along."""
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}
+    names = getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None)
+    if names:
+        along = [name for name in _WRITTEN_ALONG if isinstance(getattr(type(value), name, None), property)]
+        return {name: plain(getattr(value, name)) for name in (*names, *along)}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -115,9 +115,10 @@ class GateRow(NamedTuple):
         """Measured over predicted; None where nothing was predicted."""
         return self.measured_s / self.predicted_s if self.predicted_s > 0 else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return plain(self, *self._fields, "ratio")  # type: ignore[no-any-return]
+    @property
+    def excess_s(self) -> float:
+        """Measured less predicted."""
+        return self.measured_s - self.predicted_s
 
 
 class Finding(NamedTuple):
@@ -174,10 +175,6 @@ class RunVerdict(NamedTuple):
         total = self.total
         which = "" if total.phase == "total" else f" for the {total.phase}"
         return f"{self.verdict}, {format_seconds(total.measured_s)}{which} against {format_seconds(total.predicted_s)} predicted"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return plain(self, *self._fields, "passed")  # type: ignore[no-any-return]
 
 
 class PhaseSummary(NamedTuple):
@@ -245,7 +242,7 @@ class GateReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data under the names of the attributes."""
-        return plain(self, *self.__slots__)  # type: ignore[no-any-return]
+        return plain(self)  # type: ignore[no-any-return]
 
 
 # --- tables -------------------------------------------------------------------------------------------------------------
@@ -289,9 +286,8 @@ def print_compare(console: Console, report: CompareReport) -> None:
     table = table_of(title, "start", "phase", ">old s", ">new s", ">ratio", "|moved")
     before = ""
     for row in report.beyond[:_MAX_ROWS] or report.rows[:_MAX_ROWS]:
-        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         case = "" if row.case == before else row.case  # said once
-        table.add_row(case, row.phase, f"{row.old_s:.3f}", f"{row.new_s:.3f}", ratio, row.direction)
+        table.add_row(case, row.phase, f"{row.old_s:.3f}", f"{row.new_s:.3f}", _ratio(row.ratio), row.direction)
         before = row.case
     console.print(table)
     _print_lines(console, [*(f"note: {note}" for note in report.notes), report.headline()])
@@ -303,99 +299,91 @@ def _print_lines(console: Console, lines: Iterable[str]) -> None:
 
 
 def _numbers(row: GateRow) -> tuple[str, str, str, str]:
-    digits = 3 if row.resolution_s < 0.1 else 2
-    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-    return f"{row.measured_s:.{digits}f}", f"{row.predicted_s:.{digits}f}", ratio, f"{row.limit_s:.{digits}f}"
+    measured, predicted, limit = (
+        f"{seconds:.{3 if row.resolution_s < 0.1 else 2}f}"
+        for seconds in (row.measured_s, row.predicted_s, row.limit_s)
+    )
+    return measured, predicted, _ratio(row.ratio), limit
+
+
+def _ratio(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
 
 
 # --- JUnit --------------------------------------------------------------------------------------------------------------
 
 
+class _Case(NamedTuple):
+    """One test case."""
+
+    group: str
+    name: str
+    seconds: float
+    lines: Iterable[str]
+    failure: str = ""  # kind; empty where it passed
+    is_skipped: bool = False
+
+
 def gate_junit(report: GateReport) -> str:
     """JUnit XML of a report: one suite, one case for each figure of each listed run, one for each start, one for all runs together."""
-    numbers = {name: f"{getattr(report, name):g}" for name in ("factor", "phase_factor", "floor_s")}
+    limits = {name: f"{getattr(report, name):g}" for name in ("factor", "phase_factor", "floor_s")}
     unlisted = report.runs_total - len(report.runs)
-    properties = {
-        "profile": report.profile,
-        **numbers,
-        "runs": f"{report.runs_total}",
-        "runs_not_listed": f"{unlisted}",
-    }
-    suite = _suite("startup-model gate", properties)
-    for run in report.runs:
-        _add_run(suite, run)
+    numbers = {"runs": str(report.runs_total), "runs_not_listed": str(unlisted)}
+    cases = [case for run in report.runs for case in _cases(run)]
     fails = [finding.kind for finding in report.overall if finding.fails]
     if report.passed or fails or unlisted:  # else the cases of the runs say it
-        kind = "" if report.passed else [*fails, "regression"][0]
         lines = [report.headline(), *(finding.line() for finding in report.overall)]
-        _add_case(suite, "all runs", "gate", 0.0, lines, kind)
-    return _document(suite)
+        cases.append(_Case("all runs", "gate", 0.0, lines, "" if report.passed else [*fails, "regression"][0]))
+    return _junit("startup-model gate", {"profile": report.profile} | limits | numbers, cases)
 
 
-def _add_run(suite: Element, run: RunVerdict) -> None:
+def _cases(run: RunVerdict) -> Iterator[_Case]:
     """A case fails by a finding about its figure; those about the start as a whole fail the case of the start."""
     failing = [finding for finding in run.findings if finding.fails]
-    kinds = {finding.kind for finding in failing}
     told = set()
     for row in run.rows:
         words = [finding.line() for finding in run.findings if finding.phase == row.phase]
-        is_explained = row.measured_s > row.predicted_s or row.verdict in ("state", "gain")
-        kind = row.verdict if row.verdict in kinds and is_explained else ""
+        is_explained = row.excess_s > 0 or row.verdict in ("state", "gain")
+        kind = row.verdict if is_explained and row.verdict in {finding.kind for finding in failing} else ""
         told.add(kind)
         ratio = "nothing predicted" if row.ratio is None else f"{row.ratio:.2f} times the prediction"
         reason = f"{NOT_COUNTED[row.verdict]}: " if row.verdict in NOT_COUNTED else ""
         numbers = f"{reason}measured {row.measured_s:.3f} s, predicted {row.predicted_s:.3f} s, limit {row.limit_s:.3f} s: {ratio}"
         lines = [*words, numbers] if kind else [numbers, *words]
-        _add_case(suite, run.label, row.phase, row.measured_s, lines, kind, is_skipped=bool(reason))
+        yield _Case(run.label, row.phase, row.measured_s, lines, kind, is_skipped=bool(reason))
     left = [finding.kind for finding in failing if finding.kind not in told or not finding.phase]
-    _add_case(suite, run.label, "start", 0.0, run.shown(alone=True), left[0] if left else "")
+    yield _Case(run.label, "start", 0.0, run.shown(alone=True), left[0] if left else "")
 
 
 def compare_junit(report: CompareReport) -> str:
     """JUnit XML of a comparison: one case for each phase of each start."""
     properties = {"kind": report.kind, "old": report.old, "new": report.new, "factor": f"{report.factor:g}"}
-    suite = _suite("startup-model gate --compare", properties)
-    for row in report.rows:
-        _add_case(suite, row.case, row.phase, row.new_s, [row.words()], row.direction)
-    return _document(suite)
+    cases = [_Case(row.case, row.phase, row.new_s, [row.words()], row.direction) for row in report.rows]
+    return _junit("startup-model gate --compare", properties, cases)
 
 
-def _suite(name: str, properties: dict[str, str]) -> Element:
-    suite = Element("testsuite", {"name": name, "tests": "", "failures": "", "errors": "0", "skipped": "", "time": ""})
+def _junit(title: str, properties: Mapping[str, str], cases: Iterable[_Case]) -> str:
+    """One suite. Names are what they are, less what XML cannot hold."""
+    suite = Element("testsuite")
     holder = SubElement(suite, "properties")
     for key, value in properties.items():
         SubElement(holder, "property", {"name": key, "value": _NO_XML.sub("", value)})
-    return suite
-
-
-def _add_case(
-    suite: Element,
-    group: str,
-    name: str,
-    seconds: float,
-    lines: Iterable[str],
-    failure: str,
-    *,
-    is_skipped: bool = False,
-) -> None:
-    """One test case; ``failure``: kind, empty where it passed. Names are what they are, less what XML cannot hold."""
-    group, name = (one_line(_NO_XML.sub("", text), _MAX_NAME) or "unnamed" for text in (group, name))
-    case = SubElement(suite, "testcase", {"classname": group, "name": name, "time": f"{seconds:.3f}"})
-    text = _NO_XML.sub("", "\n".join(lines))
-    message = text.split("\n", 1)[0]
-    if failure:
-        SubElement(case, "failure", {"type": failure, "message": message}).text = text
-    elif is_skipped:
-        SubElement(case, "skipped", {"message": message})
-    elif text:
-        SubElement(case, "system-out").text = text
-
-
-def _document(suite: Element) -> str:
-    cases = suite.findall("testcase")
-    counts = {"tests": len(cases)} | {tag: len(suite.findall(f"testcase/{tag[:7]}")) for tag in ("failures", "skipped")}
-    seconds = sum(float(case.attrib["time"]) for case in cases)
-    suite.attrib.update({name: str(count) for name, count in counts.items()} | {"time": f"{seconds:.3f}"})
+    counts, seconds = Counter[str](), 0.0
+    for case in cases:
+        group, name = (one_line(_NO_XML.sub("", text), _MAX_NAME) or "unnamed" for text in case[:2])
+        element = SubElement(suite, "testcase", {"classname": group, "name": name, "time": f"{case.seconds:.3f}"})
+        text = _NO_XML.sub("", "\n".join(case.lines))
+        message = text.split("\n", 1)[0]
+        if case.failure:
+            SubElement(element, "failure", {"type": case.failure, "message": message}).text = text
+        elif case.is_skipped:
+            SubElement(element, "skipped", {"message": message})
+        elif text:
+            SubElement(element, "system-out").text = text
+        counts.update(["tests"], failures=bool(case.failure), skipped=case.is_skipped and not case.failure)
+        seconds += round(case.seconds, 3)
+    numbers = {name: str(counts[name]) for name in ("tests", "failures", "errors", "skipped")}
+    suite.attrib.update({"name": title, **numbers, "time": f"{seconds:.3f}"})
     root = Element("testsuites", dict(suite.attrib))
     root.append(suite)
     indent(root)
