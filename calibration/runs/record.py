@@ -121,7 +121,7 @@ class RunRecord(FrozenModel):
         if not isinstance(phases, dict):
             return data
         unknown = data.get("unknown_phases") or {}
-        if not isinstance(unknown, dict) or (not unknown and all(map(is_phase, phases))):
+        if not isinstance(unknown, dict) or (not unknown and phases.keys() <= PHASES.keys()):
             return data
         every = unknown | phases
         split = {known: {n: s for n, s in every.items() if is_phase(str(n)) == known} for known in (True, False)}
@@ -133,14 +133,14 @@ class RunRecord(FrozenModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_names("phases", self.unknown_phases, phase_names())
-        _check_names("field", self.model_extra or (), type(self).model_fields)
+        if self.unknown_phases:
+            _check_names("phases", self.unknown_phases, phase_names())
         for name, value in (self.model_extra or {}).items():
+            _check_names("field", [name], type(self).model_fields)
             if len(json.dumps(value, default=str)) > _MAX_EXTRA:
-                raise out_of_range(
-                    name, value, f"at most {_MAX_EXTRA} characters", "leave out a field that is not of a run record"
-                )
-        wall_s, phases = self.wall_s, self.phases | self.unknown_phases
+                words = f"at most {_MAX_EXTRA} characters"
+                raise out_of_range(name, value, words, "leave out a field that is not of a run record")
+        wall_s, phases = self.wall_s, self._all_phases(self.phases)
         total, slack = sum(phases.values()), self.stamp_resolution_s * (len(phases) + 1)
         if self.status == "ok" and not phases and not self.sums and wall_s is None:
             raise ConfigError("phases", "{}", "the record has no measurements", "give phases, sums or wall_s")

@@ -13,7 +13,7 @@ from typing import Any
 from calibration.runs import build
 from calibration.runs.build import Advance, Attempt, Builder, Found, Source
 from calibration.runs.published import CAPTURE_SIZES, HOSTS, MAX_NUM_SEQS
-from calibration.runs.record import is_phase, phase_names
+from calibration.runs.record import phase_names
 from startup_model.engines import DEFAULT_ENGINE, find
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import (
@@ -27,6 +27,7 @@ from startup_model.errors import (
 from startup_model.files import open_regular
 from startup_model.hardware import Cpu, HardwareConfig
 from startup_model.models.config import ModelConfig
+from startup_model.phases import PHASES
 from startup_model.versions import parse_version
 
 _HALF = "\ud800"
@@ -176,7 +177,7 @@ def row_record(
     seconds = {name: build.as_seconds(name, cell) for name, cell in row.items() if cell and name in times}
     model, hardware, engine = row_start(row, builder)
     phases = {phase: seconds[name] for name, phase in own.stages.items() if name in seconds}
-    phases |= {name: found for name, found in seconds.items() if is_phase(name)}
+    phases |= {name: found for name, found in seconds.items() if name in PHASES}
     sums, status = [], row.get("status", "")
     if all(name in seconds for name in own.columns["bootstrap"]):
         phases["framework_bootstrap"] = _sum(seconds[name] for name in own.columns["bootstrap"])
