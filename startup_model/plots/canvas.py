@@ -22,15 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# --- styles ---------------------------------------------------------------------------------------------------------------
-
 Look = Style
-
 PHASE_LOOKS: Mapping[str, Look] = {name: row.style for name, row in PHASES.items()}
 """One look for each phase, the same in all pictures. Phases in a row differ in lightness or in hatch, so that a print in grey tells them apart."""
 
 _LINES = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY)  # then the colour of the text; yellow is too faint for a line
-_MARKERS = "os^Dv*Ppdh<>"  # one for each line, so that colours may come twice
+MARKERS = "os^Dv*Ppdh<>"  # one for each line, so that colours may come twice
 
 
 def style_of(name: str) -> Look:
@@ -40,24 +37,14 @@ def style_of(name: str) -> Look:
 
 
 def line_colour(i: int, ax: Axes) -> Any:
-    """The colour of a line, by its place among the lines."""
-    colours = (*_LINES, ink_of(ax))
-    return colours[i % len(colours)]
-
-
-def marker_of(i: int) -> str:
-    """The marker of a line, by its place among the lines."""
-    return _MARKERS[i % len(_MARKERS)]
+    return (*_LINES, ink_of(ax))[i % (len(_LINES) + 1)]
 
 
 def axes_for(ax: Axes | None, width: float, height: float) -> Axes:
-    """The axes that were given, or those of a new figure of this size in inches. Raises ConfigError.
-
-    A notebook shows what pyplot knows and closes it, so there the figure is one of pyplot's. Elsewhere it is not: it goes away with its axes.
-    """
-    check_matplotlib()
+    """The axes that were given, or those of a new figure: in a notebook, which shows and closes what pyplot knows, one of pyplot's."""
     if ax is not None:
         return _checked_axes(ax)
+    check_matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -69,7 +56,6 @@ def axes_for(ax: Axes | None, width: float, height: float) -> Axes:
 
 
 def check_matplotlib() -> None:
-    """Raises ConfigError when matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError as error:
@@ -79,6 +65,7 @@ def check_matplotlib() -> None:
 
 
 def _checked_axes(ax: object) -> Axes:
+    check_matplotlib()
     from matplotlib.axes import Axes
 
     if not isinstance(ax, Axes) or ax.figure is None:
@@ -92,41 +79,39 @@ def _in_notebook() -> bool:
 
 
 def ink_of(ax: Axes) -> Any:
-    """The colour of the text of these axes, whatever style they were made in."""
+    """The colour of text in the style that the axes were made in."""
     return ax.xaxis.label.get_color()
 
 
 def size_in_points(ax: Axes) -> tuple[float, float]:
-    """Width and height of the axes."""
     dpi = ax.figure.dpi
     return ax.bbox.width * 72.0 / dpi, ax.bbox.height * 72.0 / dpi
 
 
 def has_layout(ax: Axes) -> bool:
-    """Whether an engine lays the figure out, so that it makes room for what stands beside the axes."""
+    """Whether room is made for what stands beside the axes."""
     return ax.figure.get_layout_engine() is not None
 
 
 def whole_width(ax: Axes) -> float:
-    """How wide the axes are with what stands beside them, in points: a layout takes back the margins that an empty figure has."""
+    """Points of the axes with what stands beside them: a layout takes back the margins that an empty figure has."""
     width = size_in_points(ax)[0]
     return width / 0.775 - 12.0 if has_layout(ax) else width
 
 
 def width_beside_axis(ax: Axes) -> float:
-    """How wide the axes are beside a vertical axis with numbers and a name, in points."""
+    """Points of the axes beside a vertical axis with numbers and a name."""
     return whole_width(ax) - (4.0 * usual_size() if has_layout(ax) else 0.0)
 
 
 def set_frame(ax: Axes, along: str) -> None:
-    """A quiet grid across the direction in which values are read, and no lines where nothing is read off."""
     ax.set_axisbelow(True)
     (ax.xaxis if along == "x" else ax.yaxis).grid(visible=True, alpha=0.3)
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def is_wide(low: float, high: float) -> bool:
-    """Whether values span more than a decade, and so ask for a logarithmic scale."""
+    """More than a decade asks for a logarithmic scale."""
     return low > 0.0 and high > 10.0 * low
 
 
@@ -149,34 +134,29 @@ def set_scale(ax: Axes, which: str, low: float, high: float, unit: str = "", mos
 
 
 def text_width(text: str, size: float) -> float:
-    """About how many points a text takes."""
-    return 0.6 * size * len(text)
+    return 0.6 * size * len(text)  # about so many points
 
 
-def longest_that_fits(texts: Sequence[str], width: float, size: float) -> str:
-    """The first text that is no wider than this, else the last."""
+def first_that_fits(texts: Sequence[str], width: float, size: float) -> str:
     return next((text for text in texts if text_width(text, size) <= width), texts[-1])
 
 
 def usual_size(name: str = "medium") -> float:
-    """A font size of the present style, in points."""
     from matplotlib.font_manager import FontProperties
 
     return float(FontProperties(size=name).get_size_in_points())
 
 
 def text_scale(width: float) -> float:
-    """How much smaller text has to be in narrow axes."""
     return max(0.6, min(1.0, width / 330.0))
 
 
 def small_size(ax: Axes) -> float:
-    """Of small text in axes that may be one of several panels."""
     return usual_size("small") * text_scale(2.0 * size_in_points(ax)[0])
 
 
 def short_label(text: object, longest: int = 36) -> str:
-    """A name as one short line that matplotlib takes as it is: no dollar begins a formula."""
+    """``shortened``, and no dollar begins a formula."""
     return shortened(text, longest).replace("$", r"\$")
 
 
@@ -189,11 +169,10 @@ def shortened(text: object, longest: int) -> str:
 
 
 def set_title(ax: Axes, texts: Sequence[str], width: float, whole: float = 0.0) -> None:
-    """A title of one line over axes of this width in points: the first text that fits, else the last without its middle. A long one is smaller, and in the
-    middle of the axes and what stands at their left (``whole``: both together)."""
+    """The first text that fits over axes of this width, else the last without its middle; a long one is smaller, in the middle of the ``whole`` width."""
     usual = float(ax.title.get_fontsize())
     room = max(width, whole)
-    text = longest_that_fits(texts, room, 0.75 * usual)
+    text = first_that_fits(texts, room, 0.75 * usual)
     size = max(0.75 * usual, min(usual, room / text_width(text or " ", 1.0)))
     text = short_label(text, max(12, int(room / text_width(" ", size))))
     ax.set_title(text, fontsize=size, loc="center")
@@ -201,15 +180,13 @@ def set_title(ax: Axes, texts: Sequence[str], width: float, whole: float = 0.0) 
 
 
 def title_of(prediction: StartupPrediction) -> str:
-    """Model, node and engine, and why it does not start."""
     context = prediction.context
     end = "" if prediction.memory.fits else f", does not start ({prediction.memory.status})"
     return f"{context.model_name} on {context.hardware_name}, {context.engine_name}{end}"
 
 
 def set_legend(ax: Axes, handles: Sequence[Any], width: float, *, below: bool = False, under: float = 0.0) -> float:
-    """A legend of a figure whose layout makes room for it: at the right of wide axes, else below, with ``under`` points for tick labels; in other figures
-    where there is most room inside. The width that is left for the axes, in points."""
+    """Where a layout makes room: at the right of wide axes, else below, with ``under`` points for tick labels; else inside. The width left for the axes."""
     size = usual_size("small") * text_scale(width)
     style: dict[str, Any] = {"labelcolor": ink_of(ax), "facecolor": ax.get_facecolor(), "fontsize": size}
     if not has_layout(ax):
@@ -229,7 +206,6 @@ def _legend_width(handles: Sequence[Any], size: float) -> float:
 
 
 def legend_columns(handles: Sequence[Any], width: float, size: float) -> int:
-    """How many columns of a legend fit into this width."""
     return max(1, min(len(handles), int(width / _legend_width(handles, size)))) if handles else 1
 
 
@@ -239,7 +215,7 @@ _MAX_POINTS = 10_000
 
 
 def number_of(field: str, value: object, low: float, high: float, expected: str, remedy: str = "") -> float:
-    """A number from ``low`` to ``high``, a whole one where these are; the numbers of arrays included. Raises ConfigError."""
+    """A number from ``low`` to ``high``, a whole one where these are."""
     plain = value.item() if isinstance(value, np.generic) else value
     kinds = int if isinstance(low, int) else int | float
     if isinstance(plain, bool) or not isinstance(plain, kinds) or not low <= plain <= high:
@@ -248,12 +224,10 @@ def number_of(field: str, value: object, low: float, high: float, expected: str,
 
 
 def seconds_of(value: object, field: str) -> float:
-    """A time as a plain number. Raises ConfigError."""
     return float(number_of(field, value, 0.0, 1e9, "seconds from 0 to 1e9", "correct it or omit it"))
 
 
 def list_of(values: object, field: str) -> list[Any]:
-    """1 to 10,000 values: a list, an array, a column. Raises ConfigError."""
     if not isinstance(values, Collection | np.ndarray) or isinstance(values, str | bytes | Mapping | Set):
         raise wrong_type(field, values, "a list", "give one value for each start")
     if not 1 <= len(values) <= _MAX_POINTS:
@@ -262,7 +236,6 @@ def list_of(values: object, field: str) -> list[Any]:
 
 
 def prediction_of(value: object, field: str = "prediction") -> StartupPrediction:
-    """The prediction itself. Raises ConfigError for anything else."""
     if not isinstance(value, StartupPrediction):
         raise wrong_type(field, value, "a prediction", "give what predict returns")
     return value
@@ -270,12 +243,7 @@ def prediction_of(value: object, field: str = "prediction") -> StartupPrediction
 
 # --- files ----------------------------------------------------------------------------------------------------------------
 
-_METADATA = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}  # left out, so that the same picture has the same bytes
-_LAYOUT_ROUNDS = 2
+_LEFT_OUT = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # so that the same picture has the same bytes
 
 
 def save(ax: Axes, path: str | Path, *, dpi: int = 150) -> None:
@@ -286,29 +254,28 @@ def save(ax: Axes, path: str | Path, *, dpi: int = 150) -> None:
     if not isinstance(path, str | Path):
         raise wrong_type("path", path, "the name of a file", "such as sweep.png")
     suffix = Path(path).suffix.lower()
-    if suffix not in _METADATA:
-        raise wrong_type("path", str(path), "the name of a picture", f"let it end in one of {', '.join(_METADATA)}")
+    if suffix not in _LEFT_OUT:
+        raise wrong_type("path", str(path), "the name of a picture", f"let it end in one of {', '.join(_LEFT_OUT)}")
     number_of("dpi", dpi, 10, 1200, "dots per inch from 10 to 1200", "150 is usual")
-    check_matplotlib()
     figure = _checked_axes(ax).figure.figure
     import matplotlib
 
     content = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "startup_model"}), _settled(figure):
-        figure.savefig(content, format=suffix[1:], dpi=dpi, metadata=_METADATA[suffix])
+        figure.savefig(content, format=suffix[1:], dpi=dpi, metadata={_LEFT_OUT[suffix]: None})
     write_atomically(Path(path), [content.getvalue()])
 
 
 @contextmanager
 def _settled(figure: Figure) -> Iterator[None]:
-    """The figure with its layout worked out to a ten-thousandth and held: what a layout engine finds depends a little on where it starts."""
+    """The layout is held to a ten-thousandth: what an engine finds depends a little on where it starts."""
     engine = figure.get_layout_engine()
     if engine is None:
         yield
         return
     before = [(ax, ax.get_position(original=True), ax.get_position(), ax.get_in_layout()) for ax in figure.axes]
     try:
-        for _ in range(_LAYOUT_ROUNDS):
+        for _ in range(2):
             engine.execute(figure)
         for ax in figure.axes:
             left, bottom, width, height = (round(edge, 4) for edge in ax.get_position().bounds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -55,16 +55,14 @@ def tornado(sensitivity: Sensitivity, ax: Axes | None = None, most: int = 12) ->
 
 
 def _both_edges(bars: Sequence[tuple[float, str]], size: float, width: float) -> tuple[float, float]:
-    """The ends of the axes, so that the text at the end of each bar has room."""
     low, high = min(0.0, *(end for end, _ in bars)), max(0.0, *(end for end, _ in bars))
-    left = max([canvas.text_width(text, size) + 8.0 for end, text in bars if end < 0.0], default=0.0) / width
-    right = max([canvas.text_width(text, size) + 8.0 for end, text in bars if end >= 0.0], default=0.0) / width
+    room = {end < 0.0: canvas.text_width(text, size) + 8.0 for end, text in sorted(bars, key=lambda bar: len(bar[1]))}
+    left, right = (room.get(is_left, 0.0) / width for is_left in (True, False))
     span = (high - low) / max(0.2, 1.0 - left - right) or 1.0
     return low - left * span, high + right * span
 
 
 def _kind_handles(ax: Axes, gains: Sequence[Gain], step: float) -> list[Any]:
-    """What the bars are."""
     from matplotlib.patches import Patch
 
     ink = canvas.ink_of(ax)
@@ -75,18 +73,6 @@ def _kind_handles(ax: Axes, gains: Sequence[Gain], step: float) -> list[Any]:
     ]
     pale = Patch(facecolor="none", edgecolor=ink, linestyle="--", label="does not start")
     return handles if all(gain.fits for gain in gains) else [*handles, pale]
-
-
-class _Pair(NamedTuple):
-    name: str
-    measured_s: float
-    predicted_s: float
-    low_s: float
-    high_s: float
-
-    @property
-    def error(self) -> float:
-        return self.predicted_s / self.measured_s - 1.0
 
 
 def predicted_against_measured(
@@ -109,24 +95,23 @@ def predicted_against_measured(
     canvas.number_of("band", band, 1e-9, 1.0 - 1e-9, "between 0 and 1", "0.1 is 10 %")
     ax = canvas.axes_for(ax, 8.0, 5.0)
     width = canvas.width_beside_axis(ax)
-    x, y, low, high = (np.array([pair[i] for pair in pairs]) for i in (1, 2, 3, 4))
+    texts = [name for name, *_ in pairs]
+    x, y, low, high = np.array([numbers for _, *numbers in pairs]).T
+    errors = y / x - 1.0
     edges = _set_square(ax, float(min(x.min(), y.min(), low.min())), float(max(x.max(), y.max(), high.max())))
     inside = ax.fill_between(edges, edges * (1.0 - band), edges * (1.0 + band), color=SKY, alpha=0.3, linewidth=0.0)
     inside.set_label(f"within ±{100 * band:g} %")
-    handles: list[Any] = [
-        *ax.plot(edges, edges, color=canvas.ink_of(ax), linewidth=1.0, label="predicted = measured"),
-        inside,
-    ]
+    diagonal = ax.plot(edges, edges, color=canvas.ink_of(ax), linewidth=1.0, label="predicted = measured")
+    handles: list[Any] = [*diagonal, inside]
     if (high > low).any():
         bars = np.vstack([np.maximum(y - low, 0.0), np.maximum(high - y, 0.0)])
         word = _interval_word(predictions)
         handles.append(ax.errorbar(x, y, bars, fmt="none", ecolor=BLUE, elinewidth=1.2, capsize=2.0, label=word))
     style: dict[str, Any] = {"markeredgecolor": ax.get_facecolor(), "markeredgewidth": 0.6, "linestyle": "none"}
     ax.plot(x, y, "o", color=BLUE, markersize=5.0, **style)
-    for i, pair in enumerate(sorted(pairs, key=lambda pair: -abs(pair.error))[:worst], 1):
-        label = canvas.short_label(f"{canvas.shortened(pair.name, 24)} {_percent(pair.error)}", 40)
-        at = [pair.measured_s], [pair.predicted_s]
-        handles += ax.plot(*at, canvas.marker_of(i), color=VERMILLION, markersize=8.0, label=label, **style)
+    for i, at in enumerate(np.argsort(-np.abs(errors), kind="stable")[:worst], 1):
+        label = canvas.short_label(f"{canvas.shortened(texts[at], 24)} {_percent(errors[at])}", 40)
+        handles += ax.plot(x[at], y[at], canvas.MARKERS[i], color=VERMILLION, markersize=8.0, label=label, **style)
     ax.set_xlim(*edges)
     ax.set_ylim(*edges)
     canvas.set_frame(ax, "y")
@@ -134,14 +119,12 @@ def predicted_against_measured(
     ax.set_xlabel("measured [seconds]")
     ax.set_ylabel("predicted [seconds]")
     width = canvas.set_legend(ax, handles, width, under=canvas.usual_size())
-    errors = [pair.error for pair in pairs]
-    title = f"mean error {100.0 * float(np.mean(np.abs(errors))):.1f} %, worst {_percent(max(errors, key=abs))}"
+    title = f"mean error {100.0 * np.mean(np.abs(errors)):.1f} %, worst {_percent(max(errors, key=abs))}"
     canvas.set_title(ax, [f"{title}, {len(pairs)} start{'s' if len(pairs) > 1 else ''}", title], width)
     return ax
 
 
 def _set_square(ax: Axes, bottom: float, top: float) -> Any:
-    """The same scale on both axes; the ends of the diagonal."""
     wide = canvas.is_wide(bottom, top)
     room = 0.1 * (top - bottom)
     edges = np.array([bottom / 1.15, top * 1.15] if wide else [max(0.0, bottom - room), top + (room or 0.1 * top)])
@@ -160,8 +143,8 @@ def _interval_word(predictions: Sequence[Any]) -> str:
     return "interval" if level is None else f"{100 * level:g} % interval"
 
 
-def _read_pairs(predictions: object, measured: object, names: object) -> list[_Pair]:
-    """What is to be drawn, point by point. Raises ConfigError."""
+def _read_pairs(predictions: object, measured: object, names: object) -> list[tuple[Any, ...]]:
+    """Name, measured and predicted seconds, low and high, point by point."""
     given = canvas.list_of(predictions, "predictions")
     if measured is None and not all(hasattr(one, "measured_s") and hasattr(one, "predicted_s") for one in given):
         raise missing("measured", "the predictions do not hold what was measured", "give the seconds")
@@ -174,7 +157,7 @@ def _read_pairs(predictions: object, measured: object, names: object) -> list[_P
     for i, (one, time, text) in enumerate(zip(given, times, texts, strict=True)):
         if not (seconds := canvas.seconds_of(time, f"measured[{i}]")):
             raise out_of_range(f"measured[{i}]", seconds, "above 0", "omit it")
-        pairs.append(_Pair(str(text), seconds, *_read_interval(one, f"predictions[{i}]")))
+        pairs.append((str(text), seconds, *_read_interval(one, f"predictions[{i}]")))
     return pairs
 
 
@@ -183,7 +166,6 @@ def _name_of(one: object) -> str:
 
 
 def _read_interval(one: Any, field: str) -> tuple[float, float, float]:
-    """Predicted, low and high seconds. Raises ConfigError."""
     if isinstance(one, StartupPrediction):
         return one.total_s, *one.interval
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from startup_model.engines import all_engines
+from startup_model.engines.logtable import log_tables
 from startup_model.errors import missing, out_of_range, wrong_type
 from startup_model.formula import FloatArray
 from startup_model.phases import BEFORE_ENGINE, PHASES
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _UNATTRIBUTED = "unattributed"
-_MAX_PHASES = 64
+_MAX_PHASES, _MAX_MOMENTS = 64, 10_000
 _MAX_RANKS = 16  # processes with a row of their own; of more the slowest
-_MAX_MOMENTS = 10_000
 
 
 class Span(NamedTuple):
@@ -84,7 +83,6 @@ def waterfall(prediction: StartupPrediction, ax: Axes | None = None) -> Axes:
 
 
 def _draw_interval(ax: Axes, row: float, interval: tuple[float, float], size: float, seconds_per_point: float) -> None:
-    """A line from low to high, which ends in an arrow where high lies beyond the axes, and the numbers where there is room."""
     low, high = interval
     right = ax.get_xlim()[1]
     ink, end = canvas.ink_of(ax), min(high, right)
@@ -136,23 +134,18 @@ def timeline(start: Any, ax: Axes | None = None) -> Axes:
 
 
 def _prediction_rows(prediction: StartupPrediction) -> list[Row]:
-    """A row for each phase that takes time; branches that run at the same time begin together."""
     rows = []
     for name, begin in prediction.begins.items():
         counted, elapsed = prediction.phases[name].seconds, prediction.phases[name].elapsed_s
-        hidden = (
-            f"{format_seconds(counted)} of {format_seconds(elapsed)}"
-            if counted
-            else f"{format_seconds(elapsed)}, hidden"
-        )
+        text = format_seconds(counted)
+        if counted < elapsed:
+            text = f"{text} of {format_seconds(elapsed)}" if counted else f"{format_seconds(elapsed)}, hidden"
         if elapsed > 0.0:
-            span = Span(str(name), begin, counted, elapsed)
-            rows.append(Row(str(name), (span,), format_seconds(counted) if counted >= elapsed else hidden))
+            rows.append(Row(str(name), (Span(str(name), begin, counted, elapsed),), text))
     return rows
 
 
 def _start_title(start: Any) -> str:
-    """Model, engine and version, and the status of a start that did not end well."""
     parts = [getattr(start, name, None) for name in ("model", "engine", "engine_version")]
     names = [part if isinstance(part, str) else getattr(part, "name", getattr(part, "engine", None)) for part in parts]
     status = getattr(start, "status", "ok")
@@ -160,10 +153,8 @@ def _start_title(start: Any) -> str:
 
 
 def _origin(start: Any) -> str:
-    """What the seconds of a log or a record count from."""
-    measured_from = getattr(start, "measured_from", "first_line")
-    from_process = getattr(start, "from_process_start", measured_from == "process_start")
-    return "process start" if from_process is True else "the first line"
+    of_record = getattr(start, "measured_from", "first_line") == "process_start"
+    return "process start" if getattr(start, "from_process_start", of_record) is True else "the first line"
 
 
 def _optional_seconds(start: Any, name: str) -> float | None:
@@ -172,7 +163,7 @@ def _optional_seconds(start: Any, name: str) -> float | None:
 
 
 def _part(start: Any, name: str, kind: type[Any]) -> Any:
-    """An attribute of a parsed log, empty where it has none. Raises ConfigError when it is of another kind."""
+    """An attribute of a parsed log, empty where it has none."""
     value = getattr(start, name, None)
     if value is not None and (not isinstance(value, kind) or isinstance(value, str | bytes)):
         raise wrong_type(name, value, f"a {kind.__name__}, as a parsed log has there", "give what parse_log returns")
@@ -180,14 +171,13 @@ def _part(start: Any, name: str, kind: type[Any]) -> Any:
 
 
 def _moments_of(start: Any) -> dict[int, float]:
-    """Line number -> its stamp, of the lines that say something."""
     moments = list(_part(start, "moments", Sequence))[:_MAX_MOMENTS]
     pairs = ((getattr(moment, "line_number", None), getattr(moment, "elapsed_s", None)) for moment in moments)
     return {line: canvas.seconds_of(stamp, "moments") for line, stamp in pairs if isinstance(line, int)}
 
 
 def _read_stages(start: Any) -> tuple[list[Stage], float]:
-    """The phases of a log in order, and the seconds that none of them holds. Raises ConfigError."""
+    """The phases of a log in order, and the seconds that none of them holds."""
     phases = getattr(start, "phases", None)
     if not isinstance(phases, Mapping):
         raise wrong_type("start", start, "something with phases", "give a prediction or what parse_log returns")
@@ -208,7 +198,6 @@ def _read_stages(start: Any) -> tuple[list[Stage], float]:
 
 
 def _logged_rows(start: Any) -> list[Row]:
-    """A row for each phase that took time, and one for the time between them that nothing is known of."""
     stages, lost_s = _read_stages(start)
     taken = sum(stage.seconds for stage in stages)
     stamps = [stage.stamp_s for stage in stages if stage.stamp_s is not None]
@@ -221,11 +210,11 @@ def _logged_rows(start: Any) -> list[Row]:
         gaps = _gaps(stages, max(0.0, (whole if wall is not None else max([whole, *stamps])) - taken))
         ends = list(np.cumsum([stage.seconds for stage in stages]) + gaps)
     spans = [Span(s.label, float(end) - s.seconds, s.seconds, s.seconds) for s, end in zip(stages, ends, strict=True)]
-    rows = []
-    for stage, span in zip(stages, spans, strict=True):
-        if stage.seconds:
-            text = ("~" if stage.is_derived else "") + format_seconds(stage.seconds)
-            rows.append(Row(stage.label.replace("+", " + "), (span,), text))
+    rows = [
+        Row(stage.label.replace("+", " + "), (span,), "~" * stage.is_derived + format_seconds(stage.seconds))
+        for stage, span in zip(stages, spans, strict=True)
+        if stage.seconds
+    ]
     if lost_s:
         rows.append(Row(_UNATTRIBUTED, _holes(spans, whole), format_seconds(lost_s)))
     return rows
@@ -236,10 +225,8 @@ def _gaps(stages: Sequence[Stage], most_s: float) -> FloatArray:
     near to what the stamps say as that allows (isotonic least squares, Barlow et al. 1972)."""
     from scipy.optimize import isotonic_regression
 
-    ends = np.cumsum([stage.seconds for stage in stages])
-    gaps: FloatArray = np.zeros(len(stages))
-    stamped = [i for i, stage in enumerate(stages) if stage.stamp_s is not None]
-    if stamped:
+    ends, gaps = np.cumsum([stage.seconds for stage in stages]), np.zeros(len(stages))
+    if stamped := [i for i, stage in enumerate(stages) if stage.stamp_s is not None]:
         free = np.array([stages[i].stamp_s for i in stamped], dtype=float) - ends[stamped]
         for i, gap in zip(stamped, isotonic_regression(free).x, strict=True):
             gaps[i:] = gap
@@ -247,18 +234,14 @@ def _gaps(stages: Sequence[Stage], most_s: float) -> FloatArray:
 
 
 def _holes(spans: Sequence[Span], whole: float) -> tuple[Span, ...]:
-    """Where nothing runs."""
-    begins = [span.begin_s for span in spans] + [whole]
-    ends = [0.0, *(span.end_s for span in spans)]
+    begins, ends = [*(span.begin_s for span in spans), whole], [0.0, *(span.end_s for span in spans)]
     holes = ((end, begin - end) for end, begin in zip(ends, begins, strict=True))
     return tuple(Span(_UNATTRIBUTED, at, length, length) for at, length in holes if length > 1e-6)
 
 
 def _rank_rows(start: Any, rows: Sequence[Row]) -> list[Row]:
-    """A row for each process that printed figures of its own, where there are several."""
     begins = {span.name.partition("+")[0]: span.begin_s for row in rows for span in row.spans[:1]}
-    found = []
-    ranks = dict(_part(start, "ranks", Mapping))
+    found, ranks = [], dict(_part(start, "ranks", Mapping))
     alternatives = {phase: facts for phase, facts in _printed_facts().items() if phase in begins} if ranks else {}
     for name, figures in ranks.items():
         given = figures if isinstance(figures, Mapping) else {}
@@ -278,25 +261,23 @@ def _rank_rows(start: Any, rows: Sequence[Row]) -> list[Row]:
 
 
 def _printed_facts() -> dict[str, list[tuple[str, ...]]]:
-    """Phase -> figures of logs that are its duration together; of several such sets the first that is there counts."""
-    tables = (engine.log for engine in all_engines().values() if engine.log is not None)
-    printed = [(figure.phase, figure.sum) for table in tables for figure in table.seconds if not figure.less]
-    declared = ((name, (fact,)) for name, row in PHASES.items() for fact in row.log_facts)
+    """Phase -> sets of figures of logs; the first that is there is its duration."""
+    figures = [figure for table in log_tables().values() for figure in table.seconds if not figure.less]
     found: dict[str, list[tuple[str, ...]]] = {name: [] for name in PHASES}
-    for phase, facts in (*printed, *declared):
-        found.setdefault(phase, []).append(facts)
+    for figure in figures:
+        found.setdefault(figure.phase, []).append(figure.sum)
+    for name, row in PHASES.items():
+        found[name] += [(fact,) for fact in row.log_facts]
     return found
 
 
 def _row_axes(ax: Axes | None, labels: Sequence[str]) -> tuple[Axes, float, float]:
-    """Axes with these rows, the size of their text, and how wide they will be beside the names."""
     ax = canvas.axes_for(ax, 8.0, 1.3 + 0.27 * len(labels))
     size = row_font_size(ax, len(labels))
     return ax, size, set_rows(ax, labels, size)
 
 
 def _draw_rows(ax: Axes, rows: Sequence[Row], size: float) -> None:
-    """The rows from the top."""
     for place, row in enumerate(rows):
         for span in row.spans:
             look, rest = canvas.style_of(span.name), span.elapsed_s - span.counted_s
@@ -310,7 +291,7 @@ def _draw_rows(ax: Axes, rows: Sequence[Row], size: float) -> None:
 def draw_bar(
     ax: Axes, row: float, begin: float, length: float, look: canvas.Look, height: float, *, hidden: bool = False
 ) -> None:
-    """One bar in the look of its phase; a hidden one is pale with a dashed edge. The edge of a very short one does not cover its colour."""
+    """A hidden one is pale with a dashed edge; the edge of a very short one does not cover its colour."""
     style: dict[str, Any] = {"alpha": 0.4, "linestyle": "--"} if hidden else {}
     low, high = ax.get_xlim()
     is_short = abs(length) / (high - low) * canvas.size_in_points(ax)[0] < 3.0
@@ -319,7 +300,6 @@ def draw_bar(
 
 
 def write_beside(ax: Axes, x: float, row: float, text: str, size: float, *, at_left: bool = False) -> None:
-    """A text behind the end of a bar, or before it."""
     ax.annotate(
         text, (x, row), (-4 if at_left else 4, 0), textcoords="offset points", ha="right" if at_left else "left",
         va="center", fontsize=size, color=canvas.ink_of(ax), bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 0.5},
@@ -327,32 +307,26 @@ def write_beside(ax: Axes, x: float, row: float, text: str, size: float, *, at_l
 
 
 def set_rows(ax: Axes, labels: Sequence[str], size: float) -> float:
-    """The names of the rows, the first at the top, in at most half the width; how wide the axes will be beside them, in points."""
+    """Names from the top, in at most half the width; the points that are left for the axes."""
     whole = canvas.whole_width(ax)
     texts = [canvas.short_label(label, max(12, min(46, int(0.5 * whole / (0.6 * size))))) for label in labels]
     ax.set_yticks(range(len(labels)), texts, fontsize=size)
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(len(labels) - 0.4, -0.6)
-    return (
-        max(0.3 * whole, whole - max(canvas.text_width(text, size) for text in texts) - 6.0)
-        if canvas.has_layout(ax)
-        else whole
-    )
+    beside = whole - max(canvas.text_width(text, size) for text in texts) - 6.0
+    return max(0.3 * whole, beside) if canvas.has_layout(ax) else whole
 
 
 def finish_rows(ax: Axes, words: Sequence[str], titles: Sequence[str], width: float) -> None:
-    """The frame, what the axis of time is, and the title: the first text of each that fits."""
     canvas.set_frame(ax, "x")
-    ax.set_xlabel(canvas.longest_that_fits(words, width, canvas.usual_size()))
+    ax.set_xlabel(canvas.first_that_fits(words, width, canvas.usual_size()))
     canvas.set_title(ax, titles, width, canvas.whole_width(ax))
 
 
 def row_font_size(ax: Axes, rows: int) -> float:
-    """Of the text beside rows, so that lines do not touch."""
     return max(3.0, min(canvas.usual_size(), 0.72 * canvas.size_in_points(ax)[1] / max(rows, 1)))
 
 
 def _right_edge(rows: Iterable[Row], size: float, width: float) -> float:
-    """The end of the axes, so that the text behind each row has room."""
     ends = [row.end_s / (1.0 - min(0.6, (canvas.text_width(row.text, size) + 8.0) / width)) for row in rows]
     return max(ends, default=0.0) or 1.0

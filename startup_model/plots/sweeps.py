@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Block = tuple[
     FloatArray, BoolArray
-]  # seconds of one panel, a row a line, a column a place along x; and whether the server starts
+]  # seconds of a panel, a row a line, a column a place; and whether the server starts
 
-_MAX_LINES = 12
-_MAX_PANELS = 12
-_MAX_CATEGORIES = 40
+_MAX_LINES, _MAX_PANELS, _MAX_CATEGORIES = 12, 12, 40
 _MAX_ALONG = 2000  # points of one line that are drawn, evenly chosen from more
 _FEW = 6  # lines or panels that are drawn, evenly chosen, of an axis of numbers that has too many
 _BEST = "best"  # in the place of an axis: none; the best value of each is taken
@@ -45,11 +43,9 @@ class Side(NamedTuple):
 
     name: str
     labels: tuple[Any, ...]
-    places: np.ndarray[Any, Any]
-    """Where they stand in the sweep."""
+    places: np.ndarray[Any, Any]  # where they stand in the sweep
     is_number: bool
-    whole: int
-    """How many the axis has."""
+    whole: int  # how many the axis has
 
     @property
     def word(self) -> str:
@@ -63,11 +59,9 @@ class Side(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """Its name, and how many of its labels are drawn when these are not all."""
         return self.word + (f", {len(self.labels)} of {self.whole}" if len(self.labels) < self.whole else "")
 
     def text(self, i: int) -> str:
-        """One label in words."""
         from matplotlib.ticker import EngFormatter
 
         label = self.labels[i]
@@ -132,7 +126,6 @@ def roles_of(
 
 
 def _side_of(result: Sweep, name: str, most: int) -> Side:
-    """One axis as it is drawn: numbers in ascending order, and of too many of them some."""
     labels = result.axes[name]
     places = np.arange(len(labels))
     if numbers := is_numbers(labels):
@@ -148,7 +141,7 @@ def _evenly(count: int, most: int) -> np.ndarray[Any, Any]:
 
 
 def _blocks_of(result: Sweep, values: FloatArray, along: Side, series: Side | None, parts: Side | None) -> list[Block]:
-    """The times of each panel; where other axes are left, the least of the starts that fit, and where none fits the least of all."""
+    """Of axes that are not drawn, the least of the starts that fit; where none fits, the least of all."""
     names = list(result.axes)
     sides = [side for side in (parts, series, along) if side is not None]
     order = [names.index(side.name) for side in sides]
@@ -156,8 +149,7 @@ def _blocks_of(result: Sweep, values: FloatArray, along: Side, series: Side | No
     shape = [1 if side is None else len(side.labels) for side in (parts, series, along)]
 
     def drawn(array: Any) -> Any:
-        """The axes that are drawn come first, the others last, as one."""
-        moved = np.transpose(array, (*order, *rest))
+        moved = np.transpose(array, (*order, *rest))  # the others last, as one
         for axis, side in enumerate(sides):
             moved = np.take(moved, side.places, axis)
         return moved.reshape(*shape, -1)
@@ -172,7 +164,6 @@ def _blocks_of(result: Sweep, values: FloatArray, along: Side, series: Side | No
 
 
 def _common_names(result: Sweep) -> str:
-    """Model and node, where they are the same at both ends of the sweep."""
     valid = np.flatnonzero(result.status.ravel() != "invalid")
     ends = [result.point(np.unravel_index(int(i), result.shape)).start for i in valid[[0, -1]]]
     both = ({end.model.name for end in ends}, {end.hardware.name for end in ends})
@@ -231,18 +222,16 @@ def sweep_lines(
     names = ", ".join(side.heading for side in (along, series, parts) if side is not None)
     best = f", best of {', '.join(name.rsplit('.', 1)[-1] for name in taken_best)}" if taken_best else ""
     title = f"{words} by {names}{best}"
-    canvas.set_title(
-        ax, [f"{_common_names(result)}{title}", title], width - max(0.0, 1.3 * under - 4.0 * canvas.usual_size())
-    )
+    width -= max(0.0, 1.3 * under - 4.0 * canvas.usual_size())
+    canvas.set_title(ax, [f"{_common_names(result)}{title}", title], width)
     return ax
 
 
 def _handles(ax: Axes, series: Side | None, *, all_feasible: bool) -> list[Any]:
-    """What a legend says of the lines."""
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=canvas.line_colour(i, ax), marker=canvas.marker_of(i), label=canvas.short_label(series.named(i), 30))
+        Line2D([], [], color=canvas.line_colour(i, ax), marker=canvas.MARKERS[i], label=canvas.short_label(series.named(i), 30))
         for i in range(len(series.labels))
     ] if series is not None else []  # fmt: skip
     style: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "linestyle": "--"}
@@ -251,7 +240,7 @@ def _handles(ax: Axes, series: Side | None, *, all_feasible: bool) -> list[Any]:
 
 
 def _place_panels(ax: Axes, count: int, columns: int, handles: Sequence[Any]) -> list[Axes]:
-    """Axes for panels in the place of ``ax``, which becomes a strip above them with title and legend."""
+    """``ax`` becomes a strip above the panels, with title and legend."""
     figure, spec = ax.figure, ax.get_subplotspec()
     width, high = canvas.width_beside_axis(ax), canvas.size_in_points(ax)[1]
     size = canvas.usual_size("small") * canvas.text_scale(width)
@@ -266,25 +255,19 @@ def _place_panels(ax: Axes, count: int, columns: int, handles: Sequence[Any]) ->
     ax.set_subplotspec(grid[0, :])
     ax.set_axis_off()
     if handles:
-        style: dict[str, Any] = {
-            "frameon": False,
-            "labelcolor": canvas.ink_of(ax),
-            "borderaxespad": 0.0,
-            "borderpad": 0.0,
-        }
-        ax.legend(handles=handles, loc="upper left", ncols=across, fontsize=size, **style)
+        style: dict[str, Any] = {"labelcolor": canvas.ink_of(ax), "fontsize": size, "frameon": False}
+        ax.legend(handles=handles, loc="upper left", ncols=across, borderaxespad=0.0, borderpad=0.0, **style)
     first = figure.add_subplot(grid[1, 0])
-    others = [(1 + i // columns, i % columns) for i in range(1, count)]
-    return [first, *(figure.add_subplot(grid[row, column], sharex=first, sharey=first) for row, column in others)]
+    others = (grid[1 + i // columns, i % columns] for i in range(1, count))
+    return [first, *(figure.add_subplot(place, sharex=first, sharey=first) for place in others)]
 
 
 def _name_axes(ax: Axes, along: Side, words: str, *, at_left: bool, at_bottom: bool) -> None:
-    """What the axes of a panel are, where no other panel lies between them and the edge."""
     size = min(canvas.usual_size(), 1.2 * canvas.small_size(ax))
     if at_left:
         across, up = canvas.size_in_points(ax)
         room = up if across > 300.0 else 0.6 * up  # a legend or slanted labels may take the rest
-        ax.set_ylabel(canvas.longest_that_fits((f"{words} [seconds]", "seconds"), room, size), fontsize=size)
+        ax.set_ylabel(canvas.first_that_fits((f"{words} [seconds]", "seconds"), room, size), fontsize=size)
     if at_bottom:
         unit = f" [{along.unit}]" if along.unit and along.is_number else ""
         ax.set_xlabel(f"{along.heading}{unit}", fontsize=size)
@@ -292,7 +275,7 @@ def _name_axes(ax: Axes, along: Side, words: str, *, at_left: bool, at_bottom: b
 
 
 def _draw_block(ax: Axes, along: Side, block: Block, limits: tuple[float, float]) -> float:
-    """The lines of one panel: over numbers joined, over other labels side by side; the height in points of what stands under it."""
+    """The lines of one panel; the height in points of what stands under it."""
     across, up = canvas.size_in_points(ax)
     wide = canvas.set_scale(ax, "y", *limits, most=up / 22.0)
     ax.set_ylim(*((limits[0] / 1.2, limits[1] * 1.2) if wide else (0.0, 1.08 * limits[1] or 1.0)))
@@ -325,7 +308,6 @@ def _draw_block(ax: Axes, along: Side, block: Block, limits: tuple[float, float]
 
 
 def _draw_line(ax: Axes, x: FloatArray, seconds: FloatArray, fits: BoolArray, i: int) -> None:
-    """One line over numbers, with some markers: dashed and hollow where nothing starts."""
     colour = canvas.line_colour(i, ax)
     ax.plot(x, np.where(fits, seconds, np.nan), color=colour, linewidth=1.6)
     if (lost := ~fits & np.isfinite(seconds)).any():
@@ -336,13 +318,10 @@ def _draw_line(ax: Axes, x: FloatArray, seconds: FloatArray, fits: BoolArray, i:
 
 
 def _draw_markers(ax: Axes, x: FloatArray, seconds: FloatArray, fits: BoolArray, i: int, size: float) -> None:
-    """A marker for each point: hollow where nothing starts."""
-    style: dict[str, Any] = {
-        "color": canvas.line_colour(i, ax),
-        "markersize": size * canvas.text_scale(2.0 * canvas.size_in_points(ax)[0]),
-    }
-    for part, fill in ((fits, style["color"]), (~fits, "none")):
-        ax.plot(x[part], seconds[part], canvas.marker_of(i), markerfacecolor=fill, **style)
+    colour, size = canvas.line_colour(i, ax), size * canvas.text_scale(2.0 * canvas.size_in_points(ax)[0])
+    for part, fill in ((fits, colour), (~fits, "none")):
+        style: dict[str, Any] = {"color": colour, "markerfacecolor": fill, "markersize": size}
+        ax.plot(x[part], seconds[part], canvas.MARKERS[i], **style)
 
 
 def interval_fan(
@@ -398,7 +377,6 @@ def interval_fan(
 
 
 def _only_numbers(result: Sweep) -> Side:
-    """The one axis of numbers of a sweep. Raises ConfigError."""
     free = [name for name, labels in result.axes.items() if len(labels) > 1]
     if len(free) != 1 or not is_numbers(result.axes[free[0]]):
         raise wrong_type("axes", free, "one axis of numbers", "sweep one number alone, or draw sweep_lines")
@@ -406,7 +384,6 @@ def _only_numbers(result: Sweep) -> Side:
 
 
 def _read_fan(x: object, predictions: object) -> tuple[FloatArray, list[StartupPrediction]]:
-    """Numbers in ascending order and the prediction of each. Raises ConfigError."""
     numbers, given = canvas.list_of(x, "x"), canvas.list_of(predictions, "predictions")
     if len(numbers) != len(given):
         raise conflict("number of predictions", len(given), f"{len(numbers)} numbers", "give one for each")
