@@ -73,7 +73,8 @@ def test_the_front_page_shows_a_model_that_was_left_out_and_its_error(monkeypatc
     """The profile is made of one start of another model; its prior has never seen this one, on any host."""
     runs = tuple(run for run in published_runs() if run.model.name != LEFT_OUT)
     known = Profile.reference(DONOR)
-    shared = shared_by_all(runs)._replace(misfit=known.misfit, one_run_spread=known.one_run_spread)
+    shared = shared_by_all(runs)
+    shared.fields.update(misfit=known.misfit, one_run_spread=known.one_run_spread)
     fitted = calibrate(
         read_runs(ROOT / "examples/runs/l40s.yaml"), profile_of(DONOR, shared), name="l40s-one-run", held_out=False
     ).profile
