@@ -385,7 +385,7 @@ def test_a_server_that_nobody_stops_ends_with_its_object(words: list[str], tmp_p
     supervisor = server._supervisor
     wait_for_all(tmp_path)
     for end in (server._output, server._report):
-        os.close(end)
+        end.close()
     del server
     assert supervisor is not None
     supervisor.wait(30)

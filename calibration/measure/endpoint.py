@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import http.client
-import io
 import json
-import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from calibration.measure.server import LOOPBACK
 from startup_model.errors import one_line
@@ -29,26 +27,22 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _FAULTS = (OSError, http.client.HTTPException, ValueError, AttributeError, TypeError, RecursionError)
 
 
-class _Wire(io.RawIOBase):
-    """Reads a socket until a moment: the limit of a socket itself begins anew with every byte that arrives."""
+class _UntilThen(socket.socket):
+    """A socket whose limit is a moment: an ordinary limit begins anew with every byte that arrives."""
 
-    def __init__(self, connected: socket.socket, end: float) -> None:
-        self._socket, self._end = connected, end
-        self._poll = select.poll()
-        self._poll.register(connected, select.POLLIN)
+    def __init__(self, end: float) -> None:
+        super().__init__()
+        self._end = end
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left_s = self._end - time.monotonic()
-        if left_s <= 0 or not self._poll.poll(left_s * 1e3):
+    def limit(self) -> None:
+        """Set what is left as the limit of the next call. Raises TimeoutError when nothing is."""
+        if (left_s := self._end - time.monotonic()) <= 0:
             raise TimeoutError("the time is up")
-        return self._socket.recv_into(buffer)
+        self.settimeout(left_s)
 
-    def makefile(self, *_: object) -> io.BufferedReader:
-        """As ``http.client`` asks a socket for it."""
-        return io.BufferedReader(self)
+    def recv_into(self, *arguments: Any) -> int:
+        self.limit()
+        return super().recv_into(*arguments)
 
 
 @contextmanager
@@ -56,13 +50,13 @@ def _answer(
     method: str, port: int, path: str, end: float, headers: Mapping[str, str], body: object = None
 ) -> Iterator[http.client.HTTPResponse]:
     """The answer to a request, to be read within the block and by ``end``. Raises one of ``_FAULTS``."""
-    content = b"" if body is None else json.dumps(body).encode()
-    sent = {"Host": f"{LOOPBACK}:{port}", "Connection": "close", "Content-Length": str(len(content)), **headers}
-    head = "\r\n".join([f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "\r\n"])
-    with socket.create_connection((LOOPBACK, port), timeout=max(0.001, end - time.monotonic())) as connected:
-        connected.sendall(head.encode("ascii") + content)
-        with http.client.HTTPResponse(cast(socket.socket, _Wire(connected, end)), method=method) as answer:
-            answer.begin()
+    content = None if body is None else json.dumps(body).encode()
+    with closing(http.client.HTTPConnection(LOOPBACK, port)) as connection, _UntilThen(end) as connected:
+        connected.limit()
+        connected.connect((LOOPBACK, port))
+        connection.sock = connected
+        connection.request(method, path, content, {"Connection": "close", **headers})
+        with connection.getresponse() as answer:
             yield answer
 
 

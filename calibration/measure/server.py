@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import secrets
@@ -43,6 +44,8 @@ _LOOKS = (
 )
 _LOOK_S = 0.02
 _PREFERRED = (frozenset({LOOPBACK, "::ffff:127.0.0.1"}), frozenset({"0.0.0.0"}), frozenset({"::"}))  # noqa: S104  looked for, not bound to
+_CLOSED = io.FileIO(os.devnull)
+_CLOSED.close()
 
 
 def free_port() -> int:
@@ -98,12 +101,11 @@ class Server:
         self.interrupt: int | None = None
         """The signal that came while the server was being stopped, where ``stop`` was asked to hold it; None: none came."""
         self.pid, self.started = 0, time.monotonic()
-        self._lifeline = self._report = self._output = -1
+        self._lifeline = self._report = self._output = _CLOSED
         self._supervisor: subprocess.Popen[bytes] | None = None
-        self._let_go: Callable[[], object] = lambda: None
         self._owner = os.getpid()
         self._marker = _new_marker()
-        self._report_text = b""
+        self._report_text, self._refusal = b"", ""  # what the supervisor has said: an open line, why it did not start
         self._lock = threading.Lock()
         self._is_over = False
         self._was_told = False  # the supervisor has said that nothing is left
@@ -125,20 +127,20 @@ class Server:
         try:
             with ExitStack() as theirs:
                 lifeline, self._lifeline = _pipe()
-                theirs.callback(_close, lifeline)
                 # Should nobody stop this server, because an exception has come between: it ends with this object.
-                self._let_go = weakref.finalize(self, _close, self._lifeline)
+                weakref.finalize(self, self._lifeline.close)
+                theirs.enter_context(lifeline)
                 self._report, report = _pipe()
-                theirs.callback(_close, report)
+                theirs.enter_context(report)
                 self._output, output = _pipe()
-                theirs.callback(_close, output)
-                for descriptor in (self._report, self._output):
-                    os.set_blocking(descriptor, False)
+                theirs.enter_context(output)
+                for pipe in (self._report, self._output):
+                    os.set_blocking(pipe.fileno(), False)
                 orders = Orders(
                     command=[os.fsencode(word).decode("latin-1") for word in words],
                     profiler=self._owner,
-                    lifeline=lifeline,
-                    report=report,
+                    lifeline=lifeline.fileno(),
+                    report=report.fileno(),
                     grace_s=self.grace_s,
                     marker=self._marker,
                     temporary=None if temporary is None else os.fspath(temporary),
@@ -146,7 +148,7 @@ class Server:
                 self._supervisor = subprocess.Popen(  # noqa: S603
                     [sys.executable, "-I", "-S", str(_SUPERVISOR)],
                     stdin=theirs.enter_context(_order_file(json.dumps(orders._asdict()))), stdout=output, stderr=output,
-                    pass_fds=(lifeline, report), env=dict(environment), start_new_session=True,
+                    pass_fds=(orders.lifeline, orders.report), env=dict(environment), start_new_session=True,
                 )  # fmt: skip
         except (OSError, ValueError) as error:
             self._is_over = self._was_told = True
@@ -156,15 +158,13 @@ class Server:
 
     def _wait_for_launch(self, program: str) -> None:
         end = time.monotonic() + _LAUNCH_S
-        while time.monotonic() < end and not self._is_over and not self.pid:
+        while time.monotonic() < end and not (self._is_over or self.pid or self._refusal):
             _readable([self._report], 0.1)
-            lines = self._told()
-            self._take(lines)
-            for line in lines:
-                if "error" in line:
-                    self._was_told = True
-                    problem = f"cannot be run ({one_line(str(line['error']), 200)})"
-                    raise ConfigError("command", program, problem, "give the path of the server's program")
+            self._hear()
+        if self._refusal:
+            self._was_told = True
+            problem = f"cannot be run ({one_line(self._refusal, 200)})"
+            raise ConfigError("command", program, problem, "give the path of the server's program")
         if not self.pid:
             remedy = "check that this Python can start processes"
             raise ConfigError("command", program, "its supervisor did not start", remedy)
@@ -182,14 +182,14 @@ class Server:
         ready = _readable([self._output, self._report], timeout_s)
         with self._lock:
             if self._report in ready:
-                self._take(self._told())
+                self._hear()
             if self._output in ready:
                 data = _read(self._output)
                 if data:
                     return data
                 if data is not None:
-                    self._output = _close(self._output)
-            return None if was_over or (self._output < 0 and self._is_over) else b""
+                    self._output.close()
+            return None if was_over or (self._output.closed and self._is_over) else b""
 
     @property
     def has_ended(self) -> bool:
@@ -239,8 +239,8 @@ class Server:
                 self.killed, self._was_told = self.killed + _kill_marked(self._marker), True
         with self._lock:
             self._is_over = True
-            self._lifeline, self._output, self._report = -1, _close(self._output), _close(self._report)
-        self._let_go()
+            for pipe in (self._lifeline, self._output, self._report):
+                pipe.close()
 
     def _kill_now(self) -> None:
         """Have the supervisor kill without further grace."""
@@ -248,30 +248,24 @@ class Server:
         self._kill_by = min(self._kill_by, time.monotonic() + _AFTER_GRACE_S)
 
     def _order(self, order: bytes) -> None:
-        if self._lifeline >= 0:
-            with contextlib.suppress(OSError):  # there is nobody left to hear it
-                os.write(self._lifeline, order)
+        with contextlib.suppress(OSError, ValueError):  # there is nobody left to hear it
+            self._lifeline.write(order)
 
-    def _take(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        for line in lines:
+    def _hear(self) -> None:
+        """Take what the supervisor has said by now."""
+        data = _read(self._report)
+        if data == b"":
+            self._is_over = True
+            self._report.close()
+        *lines, self._report_text = (self._report_text + (data or b"")).split(b"\n")
+        for line in map(json.loads, filter(None, lines)):
+            self._refusal = str(line.get("error", self._refusal))
+            self.exit_status = line.get("exit", self.exit_status)
             if "pid" in line:
                 self.pid, self.started = int(line["pid"]), float(line["started"])
-            if "exit" in line:
-                self.exit_status = int(line["exit"])
             if "killed" in line:
                 self.killed, self._was_told = int(line["killed"]), True
                 self._kill_by = min(self._kill_by, time.monotonic() + _AFTER_REPORT_S)
-
-    def _told(self) -> list[dict[str, Any]]:
-        """What the supervisor has said by now."""
-        data = _read(self._report)
-        if data is None:
-            return []
-        if not data:
-            self._is_over = True
-            self._report = _close(self._report)
-        *lines, self._report_text = (self._report_text + data).split(b"\n")
-        return [json.loads(line) for line in lines if line]
 
 
 class _HeldSignals:
@@ -305,7 +299,7 @@ class _HeldSignals:
             signal.raise_signal(number)
 
 
-def _pipe() -> tuple[int, int]:
+def _pipe() -> tuple[io.FileIO, io.FileIO]:
     """Reading and writing end of a pipe, clear of the standard streams: where those are closed, a pipe gets their numbers, and a child would overwrite it."""
     import fcntl
 
@@ -316,10 +310,10 @@ def _pipe() -> tuple[int, int]:
                 ends[place] = fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _STANDARD_STREAMS)
                 os.close(end)
     except OSError:
-        _close(*ends)
+        for end in ends:
+            os.close(end)
         raise
-    reading, writing = ends
-    return reading, writing
+    return io.FileIO(ends[0], "rb"), io.FileIO(ends[1], "wb")
 
 
 def _order_file(text: str) -> IO[bytes]:
@@ -331,29 +325,20 @@ def _order_file(text: str) -> IO[bytes]:
     return file
 
 
-def _readable(descriptors: Iterable[int], timeout_s: float) -> set[int]:
-    """Those of the pipes that have something to read, or have ended, within the time; at once where there is none."""
+def _readable(pipes: Iterable[io.FileIO], timeout_s: float) -> set[io.FileIO]:
+    """Those of the pipes that have something to read, or have ended, within the time; at once where all are closed."""
     poll = select.poll()
-    waited_for = [descriptor for descriptor in descriptors if descriptor >= 0]
-    for descriptor in waited_for:
-        poll.register(descriptor, select.POLLIN)
-    return {descriptor for descriptor, _ in poll.poll(timeout_s * 1e3)} if waited_for else set()
+    waited_for: dict[int, io.FileIO] = {}
+    for pipe in pipes:
+        with contextlib.suppress(ValueError):  # it is closed
+            poll.register(pipe, select.POLLIN)
+            waited_for[pipe.fileno()] = pipe
+    return {waited_for[number] for number, _ in poll.poll(timeout_s * 1e3)} if waited_for else set()
 
 
-def _read(descriptor: int) -> bytes | None:
+def _read(pipe: io.FileIO) -> bytes | None:
     """What a pipe holds, b"" at its end, None where there is nothing."""
-    try:
-        return os.read(descriptor, _CHUNK) if descriptor >= 0 else None
-    except BlockingIOError:
-        return None
-
-
-def _close(*descriptors: int) -> int:
-    for descriptor in descriptors:
-        if descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-    return -1
+    return None if pipe.closed else pipe.read(_CHUNK)
 
 
 def _new_marker() -> int:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
@@ -31,9 +32,7 @@ _SILENT_S = 0.5  # in which the end of a server is noticed, after a request that
 _LAST_WORDS_S = 2.0  # for a line that may never come: the one that says ready, the last ones of a server that has ended
 _VERSION_S = 10.0
 _PIECE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)?")
-_LAST_LINES, _MAX_LINE, _MAX_PIECE = 12, 300, 2**16
-_LINES_OF_ENDING = 2
-_NO_REASON = ": run the command by itself to see what it does"
+_LAST_LINES, _MAX_LINE, _MAX_PIECE, _LINES_OF_ENDING = 12, 300, 2**16, 2
 
 LimitS = Annotated[float, Field(gt=0, le=86400)]
 
@@ -66,21 +65,16 @@ class ServerError(StartupModelError):
 class Progress(NamedTuple):
     """Where a start is."""
 
-    phase: str | None
-    """The phase that the log spoke of last."""
-    elapsed_s: float
-    """Since the start of the process, or of what is done before it."""
-    doing: str = ""
-    """What is done before the process starts, in words."""
+    phase: str | None  # that the log spoke of last
+    elapsed_s: float  # since the start of the process, or of what is done before it
+    doing: str = ""  # before the process starts, in words
 
 
 class MeasuredStart(NamedTuple):
     """What one start gave. Seconds are from the start of the process."""
 
     log: LoggedStart
-    wall_s: (
-        float  # to ready: the health endpoint has answered 200, and the engine itself has said so where its log does
-    )
+    wall_s: float  # until the health endpoint has answered 200, and the engine itself has said so where its log does
     first_line_s: float  # to the first line that it printed
     first_token_s: float | None  # to the first token of the first request; None when there is none
     problem: str  # why there is no first token; empty when there is one, or none was asked for
@@ -95,25 +89,22 @@ class Journal:
 
     def __init__(self, started: float, hide: Callable[[str], str] = redact_text) -> None:
         """started: when the process began, by the monotonic clock; hide: takes secrets out of a text."""
-        self.started = started
         self.first_line_s: float | None = None
         """Seconds from the start of the process to its first line."""
-        self._hide = hide
+        self._started, self._hide = started, hide
         self._zero = datetime.now(UTC).timestamp()
-        self._at_begin = True
-        self._open = b""
+        self._at_begin, self._open = True, b""
         self._last: deque[bytes] = deque(maxlen=_LAST_LINES)
 
     def stamped(self, data: bytes, now: float) -> bytes:
         """``data`` that arrived at ``now``, with a stamp in front of every line that begins in it."""
-        elapsed = max(0.0, now - self.started)
+        elapsed = max(0.0, now - self._started)
         stamp = datetime.fromtimestamp(self._zero + elapsed, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
         found = []
         for piece in filter(None, _PIECE.findall(data)):
             if self._at_begin and piece.strip():
                 found.append(stamp)
-                if self.first_line_s is None:
-                    self.first_line_s = elapsed
+                self.first_line_s = elapsed if self.first_line_s is None else self.first_line_s
             found.append(piece)
             self._open = (self._open + piece)[:_MAX_PIECE]
             self._at_begin = piece.endswith((b"\n", b"\r"))
@@ -154,11 +145,9 @@ class Follower:
             data = self._server.read(_TICK_S)
             now = time.monotonic()
             while data != b"" and not self._ends.is_set():
-                try:
+                with suppress(queue.Full):
                     self._arrivals.put((data, now), timeout=_TICK_S)
                     break
-                except queue.Full:
-                    continue
 
     def close(self) -> None:
         """Read no more."""
@@ -172,15 +161,16 @@ class Follower:
         except queue.Empty:
             data, now = b"", time.monotonic()
         self._seen_at, self._is_gone = now, self._is_gone or data is None
-        may_be_ready = False
-        for event in self._parser.feed(self.journal.stamped(data or b"", now)):
-            may_be_ready = may_be_ready or event.mark == "ready"
-            self._is_up = self._is_up or event.mark == "up"
+        events = self._parser.feed(self.journal.stamped(data or b"", now))
+        elapsed, marks = now - self._server.started, {event.mark for event in events}
+        self._is_up = self._is_up or "up" in marks
+        for event in events:
             if event.phase is not None and event.mark != "progress":
                 self._phase = str(event.phase)
-        elapsed = now - self._server.started
-        if may_be_ready and self.ready_line_s is None and self._says_ready():
-            self.ready_line_s = elapsed
+        if "ready" in marks and self.ready_line_s is None:
+            starts = self._parser.starts()
+            if starts and starts[-1].facts.get("ready_line") is not False:  # as that of SGLang's web server
+                self.ready_line_s = elapsed
         self._report(Progress(self._phase, elapsed))
         return not self._is_gone
 
@@ -195,7 +185,7 @@ class Follower:
             elapsed = time.monotonic() - self._server.started
             if not is_there or self._server.has_ended:
                 self.drain(time.monotonic())
-                raise self.error(self.failure_message(elapsed))
+                raise self._failure(elapsed)
             if health.is_wrong_path:
                 remedy = "give the path that says ready (health_path, --health-path)"
                 raise self.error(f"the server is up, but {health.last_answer}: {remedy}")
@@ -212,42 +202,44 @@ class Follower:
         while (self._seen_at < until or (self.ready_line_s is None and time.monotonic() < end)) and self.step():
             pass
 
-    def has_died(self) -> bool:
-        """Whether the server has ended; looked at for a moment, since that is noticed later than a connection that breaks."""
-        end = time.monotonic() + _SILENT_S
+    def ending(self, *, is_likely: bool) -> str:
+        """How a server has ended that was not told to; empty when it lives. is_likely: its end, which is noticed later than a connection that breaks, is looked for.
+
+        Raises ServerError where its log has never said ready: it may have been another that answered.
+        """
+        end = time.monotonic() + (_SILENT_S if is_likely else 0.0)
         while not self._server.has_ended and time.monotonic() < end and self.step():
             pass
-        return self._server.has_ended
+        if not self._server.has_ended:
+            return ""
+        if self.ready_line_s is None:
+            raise self._failure(time.monotonic() - self._server.started)
+        last = " | ".join(self.journal.last_lines()[-_LINES_OF_ENDING:])
+        return one_line(
+            f"the server ended {status_words(self._server.exit_status)} after it was ready: {last}", _MAX_LINE
+        )
 
     def log(self) -> LoggedStart | None:
         """What the log says of the start."""
-        starts = self._parser.finish()
-        return starts[-1] if starts else None
+        return next(reversed(self._parser.finish()), None)
 
     def error(self, message: str) -> ServerError:
         """An error with the last lines."""
         return ServerError(message, self.journal.last_lines())
-
-    def _says_ready(self) -> bool:
-        """Whether a line that was just read is the one by which this engine says ready: uvicorn's is none in SGLang."""
-        starts = self._parser.starts()
-        return bool(starts) and starts[-1].facts.get("ready_line") is not False
 
     def _will_say_ready(self) -> bool:
         starts = self._parser.starts() if self._is_up else ()
         table = table_of(starts[-1].engine) if starts else None
         return table is not None and not table.ready_events
 
-    def failure_message(self, elapsed: float) -> str:
+    def _failure(self, elapsed: float) -> ServerError:
         """How a server has ended that was not ready."""
-        log = self.log()
-        why = _NO_REASON
+        log, why = self.log(), "run the command by itself to see what it does"
         if log is not None and log.status not in ("ok", "incomplete"):
-            text = self._hide(log.evidence.text) if log.evidence is not None else ""
-            why = f": {log.status}" + (f", {text}" if text else "")
+            why = ", ".join(filter(None, (log.status, self._hide(log.evidence.text) if log.evidence else "")))
         silent = " without a word" if self.journal.first_line_s is None else ""
         status = status_words(self._server.exit_status)
-        return f"the server ended {status}{silent} after {elapsed:.1f} s, before it was ready{why}"
+        return self.error(f"the server ended {status}{silent} after {elapsed:.1f} s, before it was ready: {why}")
 
 
 def measure_start(
@@ -284,18 +276,19 @@ def measure_start(
                 remedy = "leave --port out, a free one is chosen"
                 problem = f"the answer that says ready comes from another program on port {port}"
                 raise follower.error(f"{problem}: {remedy}")
-            token = FirstToken(None)
+            tokens = [FirstToken(None, "the request broke off" if request else "")]
             if request:
-                tokens = [FirstToken(None, "the request broke off")]
-                ask = threading.Thread(
-                    target=lambda: tokens.append(first_token(port, limits.request_s, headers, hide)), daemon=True
-                )
-                ask.start()
-                while ask.is_alive():
+
+                def ask() -> None:
+                    tokens.append(first_token(port, limits.request_s, headers, hide))
+
+                asking = threading.Thread(target=ask, daemon=True)
+                asking.start()
+                while asking.is_alive():
                     follower.step()
-                token = tokens[-1]
+            token = tokens[-1]
             follower.drain(ready_at)
-            ending = _ending(server, follower, token, is_asked=request)
+            ending = follower.ending(is_likely=request and token.at is None)
         finally:
             health.end()
             follower.close()
@@ -305,8 +298,8 @@ def measure_start(
             raise follower.error(
                 f"it became ready, but no line of its log is known: no phase could be measured; {remedy}"
             )
-        paths = dict.fromkeys(path for engine in all_engines().values() for path in engine.http.version_paths)
-        version = log.engine_version or served_version(port, _VERSION_S, tuple(paths), headers)
+        paths = [path for engine in all_engines().values() for path in engine.http.version_paths]
+        version = log.engine_version or served_version(port, _VERSION_S, list(dict.fromkeys(paths)), headers)
         server.stop(hold_interrupt=True)
     return MeasuredStart(
         log=log,
@@ -319,13 +312,3 @@ def measure_start(
         ending=ending,
         interrupt=server.interrupt,
     )
-
-
-def _ending(server: Server, follower: Follower, token: FirstToken, *, is_asked: bool) -> str:
-    """How a server has ended that was not told to; empty when it lives. Raises ServerError where its log has never said ready: it may have been another that answered."""
-    if not (follower.has_died() if is_asked and token.at is None else server.has_ended):
-        return ""
-    if follower.ready_line_s is None:
-        raise follower.error(follower.failure_message(time.monotonic() - server.started))
-    last = " | ".join(follower.journal.last_lines()[-_LINES_OF_ENDING:])
-    return one_line(f"the server ended {status_words(server.exit_status)} after it was ready: {last}", _MAX_LINE)
