@@ -104,7 +104,6 @@ def _kind(plan: str | None, *, differential: bool) -> str:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Warnings are lines like all others, without the place in the program that they come from."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
         yield

@@ -104,7 +104,6 @@ def _isolated(
 
 
 def _left_out(flag: str) -> list[str]:
-    """Phases that a flag switches off."""
     changed = _EVERYTHING._replace(**_FLAGS[flag][1])
     return [name for name, row in PHASES.items() if row.is_off and row.is_off(changed) and not row.is_off(_EVERYTHING)]
 

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice, pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from startup_model.engines.command import EngineWords, engine_words, is_kept, re
 from startup_model.engines.config import EngineConfig
 from startup_model.engines.flags import write_fields
 from startup_model.errors import ConfigError, StartupModelError, missing, one_line, out_of_range, wrong_type
+from startup_model.files import is_file, is_folder
 from startup_model.secrets import HIDDEN, redact_command, redact_environment, redact_words, redactor
 from startup_model.versions import parse_version
 
@@ -32,8 +34,7 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
 _EXTERNAL = frozenset({"docker", "podman", "nerdctl", "kubectl", "ssh", "sudo", "srun"})
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _MAX_COMMAND = 2**17  # characters; Linux takes no longer word
-_MAX_SHOWN = 400
-_MAX_VALUE = 200
+_MAX_SHOWN, _MAX_VALUE = 400, 200
 
 
 class Launch(NamedTuple):
@@ -78,12 +79,10 @@ class Launch(NamedTuple):
                 problem = f"{joint.flag} holds more, a second one would replace it"
                 raise ConfigError(f"engine.{name}", wanted[name], problem, "change it there")
         defaults = EngineConfig(engine=engine.engine)
-        written = write_fields(
-            engine.engine,
-            {name: value for name, value in wanted.items() if value != getattr(defaults, name)},
-            None if engine.version is None else parse_version(engine.version),
-        )
-        said = [(item, argument_fields(parts.engine, item)) for item in parts.arguments]
+        needed = {name: value for name, value in wanted.items() if value != getattr(defaults, name)}
+        version = None if engine.version is None else parse_version(engine.version)
+        written = write_fields(engine.engine, needed, version)
+        said = ((item, argument_fields(parts.engine, item)) for item in parts.arguments)
         gone = (item for item, fills in said if fills and fills.keys() <= wanted.keys())
         words = _with_flags(_without(self.words, gone), written.words)
         found = _launch(words, {**self.environment, **written.variables})
@@ -100,12 +99,11 @@ class Launch(NamedTuple):
         The server's variables and its flags ``--download-dir`` and ``--revision`` say where it is; the revision is that of the command's own model.
         """
         own = self.engine.model if self.engine is not None else None
-        parts = engine_words(self.words)
+        parts, name = engine_words(self.words), model or own
         folder, revision = (
-            (found[-1].values[0] if parts is not None and (found := parts.of(flag)) else None)
+            next((item.values[0] for item in reversed(parts.of(flag) if parts is not None else ())), None)
             for flag in ("--download-dir", "--revision")
         )
-        name = model or own
         return checkpoint_folder(name, self.variables, download_dir=folder, revision=revision if name == own else None)
 
     def choose_port(self) -> int:
@@ -135,7 +133,6 @@ class Launch(NamedTuple):
         return parts, self.engine
 
     def _with_model(self, model: str) -> list[str]:
-        """The words for another model: it takes the place of the first word that names one."""
         first, *others = self._parts()[0].models() or (None,)
         if first is None:
             problem = "the command has no model to put it in the place of"
@@ -194,60 +191,47 @@ def split_command(command: object) -> tuple[dict[str, str], list[str]]:
 
 
 def _words(command: object) -> list[str]:
-    if isinstance(command, str):
-        _check_length([command])
-        try:
-            return shlex.split(re.sub(r"\\\r?\n", " ", command))
-        except ValueError as error:
-            problem = f"it cannot be split into words ({error})"
-            raise ConfigError("command", redact_command(command), problem, "check its quotes") from None
     remedy = "give a text such as 'vllm serve MODEL', its words, or an EngineConfig"
     if not isinstance(command, Sequence) or isinstance(command, bytes | bytearray | memoryview):
         raise wrong_type("command", command, "a command", remedy)
-    words = [
-        os.fspath(word) if isinstance(word, str | os.PathLike) else word for word in islice(command, _MAX_COMMAND + 1)
-    ]
+    given = [command] if isinstance(command, str) else islice(command, _MAX_COMMAND + 1)
+    words = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in given]
     for word in words:
         if not isinstance(word, str):
             raise wrong_type("command", word, "made of words (texts)", remedy)
-    _check_length(words)
-    return words
-
-
-def _check_length(words: Sequence[str]) -> None:
     if sum(len(word) + 1 for word in words) > _MAX_COMMAND:
         bound = f"at most {_MAX_COMMAND} characters"
         raise out_of_range("command", redact_command(" ".join(words[:20])), bound, "give the server's command alone")
+    if not isinstance(command, str):
+        return words
+    try:
+        return shlex.split(re.sub(r"\\\r?\n", " ", command))
+    except ValueError as error:
+        problem = f"it cannot be split into words ({error})"
+        raise ConfigError("command", redact_command(command), problem, "check its quotes") from None
 
 
 def _launch(words: Sequence[str], variables: Mapping[str, str]) -> Launch:
-    is_open = _is_open(words)
+    is_open, parts, engine = _is_open(words), None, None
     try:
-        fields = read_words(words, variables) if engine_words(words) is not None else None
+        parts = engine_words(words)
+        fields = read_words(words, variables) if parts is not None else None
         engine = None if fields is None else EngineConfig(**fields)
     except ConfigError:
-        if not is_open:
+        if not is_open:  # else a script of its own, with variables of its own
             raise
-        engine = None  # a script of its own, with variables of its own
-    if engine is None and not is_open:
+    if is_open:
+        return Launch(tuple(words), dict(variables), engine, None)
+    if engine is None or parts is None:
         remedy = f"write {PORT} where the server's port belongs, or start {engine_names()}"
         raise ConfigError("command", shown_words(words), "it starts no engine that is known here", remedy)
-    return Launch(tuple(words), dict(variables), engine, None if is_open else _port_of(words))
-
-
-def _port_of(words: Sequence[str]) -> int | None:
-    parts = engine_words(words)
-    given = parts.of("--port") if parts is not None else ()
-    if not given:
-        return None
-    value = given[-1].values[0]
-    if not (value.isascii() and value.isdigit() and len(value) <= 5 and 0 < int(value) < 65536):
-        raise out_of_range("--port", value, "a number from 1 to 65535", "leave it out: a free port is chosen")
-    return int(value)
+    port = next((item.values[0] for item in reversed(parts.of("--port"))), None)
+    if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 65536):
+        raise out_of_range("--port", port, "a number from 1 to 65535", "leave it out: a free port is chosen")
+    return Launch(tuple(words), dict(variables), engine, None if port is None else int(port))
 
 
 def _is_open(words: Sequence[str]) -> bool:
-    """Whether the command says where its port belongs."""
     return any(PORT in word for word in words)
 
 
@@ -275,11 +259,10 @@ def shown_words(words: Iterable[str]) -> str:
 
 
 def api_key(words: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """The key that a server will ask for: of its flag (the first of several), else of the variable that the engine reads, in the command or in the environment."""
-    try:
+    """The key that a server will ask for: of its flag (the first of several values), else of the variable that the engine reads, in the command or in the environment."""
+    parts = None
+    with suppress(StartupModelError):
         parts = engine_words(words)
-    except StartupModelError:
-        parts = None
     engines = [find(parts.engine)] if parts is not None else list(all_engines().values())
     for flag in dict.fromkeys(engine.http.key_flag for engine in engines):
         if parts is not None and (given := parts.of(flag)):
@@ -309,16 +292,12 @@ def environment_that_matters(environment: Mapping[str, str]) -> dict[str, str]:
 
 def program_of(words: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
     """The program of a command, found on the PATH of ``environment`` (None: of this process). Raises ConfigError when it is not there."""
-    path = None if environment is None else environment.get("PATH")
-    try:
-        found = shutil.which(words[0], path=path)
-        is_there, is_folder = Path(words[0]).exists(), Path(words[0]).is_dir()
-    except (OSError, ValueError):
-        found, is_there, is_folder = None, False, False
-    if found is None:
-        problem = "it is a folder" if is_folder else "it cannot be executed" if is_there else "no such program"
-        raise ConfigError("command", words[0], problem, "give its path, or install it")
-    return found
+    with suppress(OSError, ValueError):
+        if found := shutil.which(words[0], path=None if environment is None else environment.get("PATH")):
+            return found
+    place = Path(words[0])
+    problem = "it is a folder" if is_folder(place) else "it cannot be executed" if is_file(place) else "no such program"
+    raise ConfigError("command", words[0], problem, "give its path, or install it")
 
 
 _ANSWER_S = 20.0
@@ -344,30 +323,28 @@ def server_versions(words: Sequence[str], environment: Mapping[str, str]) -> dic
 
 def _python_of(words: Sequence[str], environment: Mapping[str, str]) -> str | None:
     """The Python that runs the server: the one before ``-m``, or that of the engine's script."""
-    engines = all_engines()
+    path = environment.get("PATH")
     for word in words:
         name = word.rsplit("/", 1)[-1]
-        if _PYTHON.fullmatch(name) or name in engines:
-            try:
-                path = shutil.which(word, path=environment.get("PATH"))
-            except ValueError:
-                return None
-            return path if path is None or name not in engines else _interpreter(Path(path), environment)
+        is_script = name in all_engines()
+        if is_script or _PYTHON.fullmatch(name):
+            with suppress(OSError, ValueError):
+                found = shutil.which(word, path=path)
+                return shutil.which(_interpreter(Path(found)), path=path) if is_script and found else found
+            return None
     return None
 
 
-def _interpreter(script: Path, environment: Mapping[str, str]) -> str | None:
-    try:
-        with script.open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError:
-        return None
+def _interpreter(script: Path) -> str:
+    """Path or name of the Python that a script says it is run by; empty for another program."""
+    with script.open("rb") as file:
+        head = file.read(_HEAD)
     for match in _INTERPRETER.finditer(head):
         first, second = (os.fsdecode(part or b"") for part in match.groups())
         name = second if first.endswith("/env") else first
         if _PYTHON.fullmatch(name.rsplit("/", 1)[-1]):
-            return shutil.which(name, path=environment.get("PATH"))
-    return None
+            return name
+    return ""
 
 
 @lru_cache(maxsize=16)

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from calibration.runs.build import ReadReport
 from calibration.runs.read import read_runs
 from calibration.runs.record import Name, RunRecord
 from calibration.runs.write import append_run, check_appendable
+from startup_model.changes import with_accelerators
 from startup_model.engines import find
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import ConfigError, InputFileError, wrong_type
@@ -202,13 +203,8 @@ def profile_server(
 
 def node_of(hardware: HardwareLike | None, launch: launches.Launch, facts: HostFacts) -> HardwareConfig:
     """The node that a command runs on; None: this host. A preset names the accelerator: it gets as many as the command has ranks."""
-    if hardware is None:
-        return describe_host(facts)
-    node = as_hardware(hardware)
-    if not isinstance(hardware, str) or launch.engine is None or node.is_cpu_only:
-        return node
-    needed = -(-launch.engine.tp * launch.engine.pp * launch.engine.dp // node.nodes)
-    return node.replace(gpus=needed) if needed > node.gpus else node
+    node = describe_host(facts) if hardware is None else as_hardware(hardware)
+    return with_accelerators(node, launch.engine) if isinstance(hardware, str) and launch.engine is not None else node
 
 
 def run_schedule(
@@ -235,37 +231,31 @@ def run_schedule(
         listener(ScheduleEvent(schedule, place, progress, left_s=remaining.left_s(time.monotonic()), **fields))
 
     engines = None if launch.engine is None else (find(launch.engine.engine),)
-    with states.CompileCaches(engines) as caches, _says_what_is_kept(kept, path):
-        folders = {case.model: launch.checkpoint(case.model) for case in schedule.cases}
-        starts = _Starts(session, caches, folders, is_first=schedule.warm_up)
-        for place, case in enumerate(schedule.cases):
-            if place in done:
-                tell(place, record=done[place], note="done before")
-                yield done[place]
-                continue
-            remaining.begin(time.monotonic())
-            for start in starts.of(case, partial(tell, place)):
-                if path is not None:
-                    append_run(start.record, path)
-                    kept.append(start.record)
-                if start.interrupt is not None:
-                    signal.raise_signal(start.interrupt)
-                remaining.end(place, time.monotonic(), is_warm_up=start.is_warm_up)
-                tell(place, record=start.record, is_warm_up=start.is_warm_up, note=start.note)
-                yield start.record
-            if all(later.group != case.group for later in schedule.cases[place + 1 :]):
-                caches.forget(case.group)
-
-
-@contextmanager
-def _says_what_is_kept(records: Sequence[RunRecord], path: Path | None) -> Iterator[None]:
-    """Adds to whatever ends the block early how many records are in the file."""
     try:
-        yield
+        with states.CompileCaches(engines) as caches:
+            folders = {case.model: launch.checkpoint(case.model) for case in schedule.cases}
+            starts = _Starts(session, caches, folders, is_first=schedule.warm_up)
+            for place, case in enumerate(schedule.cases):
+                if place in done:
+                    tell(place, record=done[place], note="done before")
+                    yield done[place]
+                    continue
+                remaining.begin(time.monotonic())
+                for start in starts.of(case, partial(tell, place)):
+                    if path is not None:
+                        append_run(start.record, path)
+                        kept.append(start.record)
+                    if start.interrupt is not None:
+                        signal.raise_signal(start.interrupt)
+                    remaining.end(place, time.monotonic(), is_warm_up=start.is_warm_up)
+                    tell(place, record=start.record, is_warm_up=start.is_warm_up, note=start.note)
+                    yield start.record
+                if all(later.group != case.group for later in schedule.cases[place + 1 :]):
+                    caches.forget(case.group)
     except BaseException as error:
-        if path is not None and records:
+        if kept:
             goes_on = "resume=True (--resume) goes on after them"
-            error.add_note(f"{len(records)} record(s) of this session are kept in {path}; {goes_on}")
+            error.add_note(f"{len(kept)} record(s) of this session are kept in {path}; {goes_on}")
         raise
 
 
@@ -298,15 +288,12 @@ def _path(out: str | os.PathLike[str]) -> Path:
 
 
 class _KeptStart(NamedTuple):
-    """A start that was measured."""
-
     record: RunRecord
     is_warm_up: bool  # excluded; another start follows
     note: str  # why it is a warm-up, and what is missing in the record
     interrupt: int | None  # came while its server was being stopped, to be raised once the record is kept
 
 
-_Made = tuple[MeasuredStart, states.PageState, states.CompileState]  # a start, and the states in which it was made
 _COMPILED = {"cold": ["it compiled"], "unknown": ["its log does not tell whether it compiled"]}
 
 
@@ -322,18 +309,15 @@ class _Starts:
 
     def of(self, case: Case, report: Callable[[Progress], None]) -> Iterator[_KeptStart]:
         """The start of a case; before it a warm-up, where the session begins or graphs had to be compiled first."""
-        made = self._measure(case, report)
-        reasons = ["the first start of the session"] if self.is_first else []
-        if case.compile_cache == "warm" and self.session.inputs.keeps_graphs and case.group not in self.filled:
-            reasons += _COMPILED.get(made[2], [])
-        yield self._kept(case, made, reasons)
-        self.filled.add(case.group)
-        if reasons:
-            self.is_first = False
-            yield self._kept(case, self._measure(case, report), [])
+        is_warm_up = True
+        while is_warm_up:
+            start = self._made(case, report)
+            is_warm_up, self.is_first = start.is_warm_up, False
+            self.filled.add(case.group)
+            yield start
 
-    def _measure(self, case: Case, report: Callable[[Progress], None]) -> _Made:
-        """One start in the state that the case asks for."""
+    def _made(self, case: Case, report: Callable[[Progress], None]) -> _KeptStart:
+        """One start in the state that the case asks for, and its record."""
         session, inputs = self.session, self.session.inputs
         launch = inputs.launch_of(case)
         began = time.monotonic()
@@ -357,16 +341,12 @@ class _Starts:
             launch.command(port, model=case.model), port=port, environment=environment, health_path=session.health_path, request=session.request,
             limits=session.limits, report=report, temporary=self.caches.folder,
         )  # fmt: skip
-        compiles = inputs.compiles(case) and not is_eager(measured.log)
-        logged, is_filled = measured.log.compile_cache, case.group in self.filled
+        compiles, is_filled = inputs.compiles(case) and not is_eager(measured.log), case.group in self.filled
+        logged = measured.log.compile_cache
         graphs = states.compile_state(case.compile_cache, logged, compiles=compiles, is_filled=is_filled)
-        return measured, page_cache, graphs
-
-    def _kept(self, case: Case, made: _Made, reasons: list[str]) -> _KeptStart:
-        """The record of a start; ``reasons``: why it is a warm-up."""
-        session, inputs = self.session, self.session.inputs
-        measured, page_cache, compile_cache = made
-        launch = inputs.launch_of(case)
+        reasons = ["the first start of the session"] if self.is_first else []
+        if case.compile_cache == "warm" and inputs.keeps_graphs and not is_filled:
+            reasons += _COMPILED.get(graphs, [])
         facts = facts_in_words(session.facts, inputs.launch.checkpoint(case.model))
         record, problems = record_of(
             measured,
@@ -374,7 +354,7 @@ class _Starts:
             model=inputs.model if inputs.launch.engine is None else inputs.configuration(case)[0],
             engine=inputs.engine(case),
             page_cache=page_cache,
-            compile_cache=compile_cache,
+            compile_cache=graphs,
             host=session.host,
             dataset=session.dataset,
             environment=launches.environment_that_matters(launch.variables),
@@ -383,7 +363,7 @@ class _Starts:
             step="" if reasons else case.key(inputs.launch),
         )
         notes = [", ".join(reasons)] if reasons else []
-        if not reasons and case.compile_cache == "warm" and compile_cache == "cold":
+        if not reasons and case.compile_cache == "warm" and graphs == "cold":
             notes.append("it compiled again: the compile cache keeps nothing")
         if not reasons and case.page_cache in ("hot", "cold") and page_cache != case.page_cache:
             notes.append(f"page cache {page_cache}, not {case.page_cache}: the checkpoint could not be made so")

@@ -243,7 +243,6 @@ class Server:
                 pipe.close()
 
     def _kill_now(self) -> None:
-        """Have the supervisor kill without further grace."""
         self._order(KILL)
         self._kill_by = min(self._kill_by, time.monotonic() + _AFTER_GRACE_S)
 
@@ -252,7 +251,6 @@ class Server:
             self._lifeline.write(order)
 
     def _hear(self) -> None:
-        """Take what the supervisor has said by now."""
         data = _read(self._report)
         if data == b"":
             self._is_over = True
@@ -317,7 +315,6 @@ def _pipe() -> tuple[io.FileIO, io.FileIO]:
 
 
 def _order_file(text: str) -> IO[bytes]:
-    """A file without a name that holds a text."""
     in_memory = hasattr(os, "memfd_create")
     file: IO[bytes] = os.fdopen(os.memfd_create("orders"), "w+b") if in_memory else tempfile.TemporaryFile()  # noqa: SIM115
     file.write(text.encode())

@@ -233,7 +233,6 @@ class Follower:
         return table is not None and not table.ready_events
 
     def _failure(self, elapsed: float) -> ServerError:
-        """How a server has ended that was not ready."""
         log, why = self.log(), "run the command by itself to see what it does"
         if log is not None and log.status not in ("ok", "incomplete"):
             why = ", ".join(filter(None, (log.status, self._hide(log.evidence.text) if log.evidence else "")))

@@ -29,10 +29,11 @@ CompileState = Literal["warm", "cold", "unknown"]
 Group = tuple[str | None, bool, str]
 """What compiled graphs depend on: model, eager, torch.compile. Starts of one group share them."""
 
-_LOGGED: Mapping[str, CompileState] = {"warm": "warm", "cold": "cold"}
 _HOT, _COLD = 0.9, 0.05  # share of the checkpoint in the page cache from which it is hot, and up to which it is cold
 _COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 _MAX_REFERENCE = 200
+_HUB = "huggingface/hub"
+_HUBS = {"HF_HUB_CACHE": "", "HUGGINGFACE_HUB_CACHE": "", "HF_HOME": "hub", "XDG_CACHE_HOME": _HUB}  # and what is below
 
 
 def checkpoint_folder(
@@ -53,26 +54,28 @@ def checkpoint_folder(
     if is_folder(Path(model)):
         return Path(model)
     variables = os.environ if environment is None else environment
-    home = _expanded(download_dir, variables) if download_dir else _hub_cache(variables)
-    repository = home / f"models--{model.replace('/', '--')}"
+    places = [(download_dir, ""), *((variables.get(name), below) for name, below in _HUBS.items()), ("~/.cache", _HUB)]
+    cache, below = next((place, below) for place, below in places if place)
+    home = home_folder(variables) / cache[2:] if cache == "~" or cache.startswith("~/") else Path(cache)
+    repository = home / below / f"models--{model.replace('/', '--')}"
     commit = _commit(repository, revision or "main") or revision
     if commit and _COMMIT.fullmatch(commit) and is_folder(repository / "snapshots" / commit):
         return repository / "snapshots" / commit
-    return None if revision else _newest(repository / "snapshots")
+    newest = None
+    with contextlib.suppress(OSError, ValueError):
+        snapshots = filter(Path.is_dir, (repository / "snapshots").iterdir())
+        newest = max(snapshots, key=lambda path: path.stat().st_mtime, default=None)
+    return None if revision else newest
 
 
-def _hub_cache(variables: Mapping[str, str]) -> Path:
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if variables.get(name):
-            return _expanded(variables[name], variables)
-    if variables.get("HF_HOME"):
-        return _expanded(variables["HF_HOME"], variables) / "hub"
-    return _expanded(variables.get("XDG_CACHE_HOME") or "~/.cache", variables) / "huggingface" / "hub"
-
-
-def _expanded(path: str, variables: Mapping[str, str]) -> Path:
-    """With the home folder of the server's variables in the place of ``~``."""
-    return home_folder(variables) / path[2:] if path == "~" or path.startswith("~/") else Path(path)
+def _commit(repository: Path, revision: str) -> str:
+    """The commit that a branch or tag stands for; empty where there is none of that name."""
+    path = repository / "refs" / revision
+    if ".." in revision or revision.startswith("/") or "\0" in revision or not is_file(path):
+        return ""
+    with contextlib.suppress(OSError, ValueError), path.open(encoding="ascii") as file:
+        return file.read(_MAX_REFERENCE).strip()
+    return ""
 
 
 def home_folder(variables: Mapping[str, str]) -> Path:
@@ -81,25 +84,6 @@ def home_folder(variables: Mapping[str, str]) -> Path:
         return Path(variables.get("HOME") or Path.home())
     except RuntimeError:  # a user without a name
         return Path(os.sep)
-
-
-def _commit(repository: Path, revision: str) -> str | None:
-    """The commit that a branch or tag stands for."""
-    path = repository / "refs" / revision
-    if ".." in revision or revision.startswith("/") or "\0" in revision or not is_file(path):
-        return None
-    try:
-        with path.open(encoding="ascii") as file:
-            return file.read(_MAX_REFERENCE).strip() or None
-    except (OSError, ValueError):
-        return None
-
-
-def _newest(snapshots: Path) -> Path | None:
-    try:
-        return max(filter(Path.is_dir, snapshots.iterdir()), key=lambda path: path.stat().st_mtime, default=None)
-    except (OSError, ValueError):
-        return None
 
 
 def prepare_page_cache(
@@ -121,12 +105,10 @@ def prepare_page_cache(
         evict(files)
         if drop:
             drop_all_caches()
-    held = None
     with contextlib.suppress(StartupModelError, OSError, ValueError):
-        held = resident_fraction(files)
-    if held is None:
-        return asked if asked != "as_is" else "unknown"
-    return "hot" if held >= _HOT else "cold" if held <= _COLD else "unknown"
+        if (held := resident_fraction(files)) is not None:
+            return "hot" if held >= _HOT else "cold" if held <= _COLD else "unknown"
+    return asked if asked != "as_is" else "unknown"
 
 
 def _read(files: Sequence[Path], tell: Callable[[str], None]) -> None:
@@ -146,11 +128,9 @@ def compile_state(asked: CompileCache, logged: str, *, compiles: bool, is_filled
     What the log says counts (``logged``: warm, cold or unknown); where it says nothing, what was made of the cache. asked: by the case. compiles: whether the start
     runs torch.compile, as far as known. is_filled: whether an earlier start of this session had the same graphs.
     """
-    if (state := _LOGGED.get(logged)) is not None:
-        return state
-    if asked == "fresh":
+    if logged == "cold" or (logged != "warm" and asked == "fresh"):
         return "cold"
-    return "warm" if is_filled or not compiles else "unknown"
+    return "warm" if logged == "warm" or is_filled or not compiles else "unknown"
 
 
 class CompileCaches:
@@ -205,5 +185,4 @@ def _copy(source: Path, target: Path) -> None:
         if source.is_dir():
             shutil.copytree(source, target, ignore_dangling_symlinks=True)
     except (OSError, ValueError):  # a full disk, a file that may not be read
-        with contextlib.suppress(OSError):
-            shutil.rmtree(target)
+        shutil.rmtree(target, ignore_errors=True)
