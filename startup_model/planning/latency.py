@@ -12,18 +12,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from startup_model.errors import MISSING, ConfigError, out_of_range, wrong_type
+from startup_model.planning import times as starts
 from startup_model.planning.pool import Arrivals, MeasuredArrivals, as_arrivals, smallest
-from startup_model.planning.times import (
-    ColdStart,
-    Count,
-    Distribution,
-    Plain,
-    Time,
-    as_seconds,
-    checked,
-    cold_seconds,
-    quantile_of,
-)
 
 BELIEFS = 800  # cold starts that stand for a distribution: its quantiles from 0.06 % to 99.94 %, evenly
 SCATTERED_BELIEFS = 200  # the same where starts scatter as well, which blurs them
@@ -33,9 +23,17 @@ NEGLIGIBLE_EXPONENT = 40.0  # probabilities below exp of its negative, 4e-18, co
 MAX_SCATTERED = 5_000  # starts in flight for which the scatter from start to start is worked out
 MAX_REPLAYED = 100_000  # measured demands that are replayed with starts that scatter
 DRAWS = 4_000_000  # start times drawn in all where measured demands meet starts that scatter
+NO_SCATTER = "give scatter=0, which tells nearly the same with many demands, or a quantile"
 
-Probability = Annotated[float, Field(gt=0, lt=1, description="0.99 asks for what 99 of 100 first requests get"), Plain]
-Scatter = Annotated[float, Field(ge=0, le=MAX_SCATTER, description="0.01 for starts repeated on one host"), Plain]
+Times = NDArray[np.float64]
+Waits = Callable[[float], float]  # w -> probability that a demand waits longer than w [s] for a replica
+
+Probability = Annotated[
+    float, Field(gt=0, lt=1, description="0.99 asks for what 99 of 100 first requests get"), starts.Plain
+]
+Scatter = Annotated[
+    float, Field(ge=0, le=MAX_SCATTER, description="0.01 for starts repeated on one host"), starts.Plain
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,16 +46,15 @@ class FirstRequestLatency:
     """First request on a replica that has just become ready [s]."""
     no_warm: float
     """Probability [1] that a demand has to wait for a start."""
-    _waits_longer: Callable[[float], float] = field(repr=False)
-    """w -> probability that a demand waits longer than w [s] for a replica."""
+    _waits_longer: Waits = field(repr=False)
 
-    @checked
-    def probability_above(self, latency_s: Time) -> float:
+    @starts.checked
+    def probability_above(self, latency_s: starts.Time) -> float:
         """Probability [1] of a latency above ``latency_s`` [s]: the mixture of both kinds. Raises ConfigError."""
         waited = self._waits_longer(latency_s - self.first_s) if latency_s >= self.first_s else self.no_warm
         return waited + (1.0 - self.no_warm if latency_s < self.warm_s else 0.0)
 
-    @checked
+    @starts.checked
     def quantile(self, probability: Probability) -> float:
         """Latency [s] that is not exceeded with this probability [1]. Raises ConfigError unless 0 < probability < 1."""
         if self.no_warm <= 1.0 - probability:
@@ -80,13 +77,13 @@ class FirstRequestLatency:
         return self.quantile(0.99)
 
 
-@checked
+@starts.checked
 def first_request_latency(
-    size: Count,
-    cold_start: ColdStart,
+    size: starts.Count,
+    cold_start: starts.ColdStart,
     arrivals: Arrivals | float,
     *,
-    warm_s: Time,
+    warm_s: starts.Time,
     first_s: float | None = None,
     quantile: float | None = None,
     scatter: Scatter = 0.0,
@@ -104,47 +101,33 @@ def first_request_latency(
     deviation of the logarithm from start to start, 0.01 for starts repeated on one host, 0.5 where nodes are provisioned. Raises ConfigError.
     Source: the backorder delays of base-stock inventory (Palm 1938; Sherbrooke 1968, "METRIC").
     """
-    first_s = warm_s if first_s is None else as_seconds("first_s", first_s)
+    first_s = warm_s if first_s is None else starts.as_quantity("first_s", first_s)
     if first_s < warm_s:
         bounds = f"at least warm_s = {warm_s:g}: a replica that has just become ready is not faster than a warm one"
         raise out_of_range("first_s", first_s, bounds, "swap them or omit it")
     demands = as_arrivals(arrivals)
     cold = _cold_times(cold_start, quantile, SCATTERED_BELIEFS if scatter else BELIEFS)
-    if scatter > 0.0:
-        _check_scattered(demands, cold)
     if isinstance(demands, MeasuredArrivals):
-        waits = _replayed(size, demands, cold, scatter) if scatter else _counted(size, demands, cold)
+        waits = _replayed(size, demands.times_s, cold, scatter) if scatter else _counted(size, demands.times_s, cold)
     else:
         rate = demands.rate_per_s
         waits = _poisson_scattered(size, rate, cold, scatter) if scatter else _poisson(size, rate, cold)
     return FirstRequestLatency(warm_s, first_s, waits(0.0), waits)
 
 
-def _cold_times(cold_start: ColdStart, quantile: float | None, beliefs: int) -> NDArray[np.float64]:
+def _cold_times(cold_start: starts.ColdStart, quantile: float | None, beliefs: int) -> Times:
     """Cold starts [s] that are equally likely: one, or what stands for a distribution."""
-    if quantile is not None or not isinstance(cold_start, Distribution):
-        return np.array([cold_seconds(cold_start, 0.5 if quantile is None else quantile)])
-    cold_seconds(cold_start, 0.5)  # refuses what cannot be planned with
+    if quantile is not None or not isinstance(cold_start, starts.Distribution):
+        return np.array([starts.cold_seconds(cold_start, 0.5 if quantile is None else quantile)])
+    starts.cold_seconds(cold_start, 0.5)  # refuses what cannot be planned with
     probabilities = (np.arange(beliefs) + 0.5) / beliefs
-    times = [quantile_of(cold_start, float(probability)) for probability in probabilities]
-    for time in times:
-        if not isinstance(time, Real) or not time >= 0:
-            raise wrong_type("cold_start", time, "seconds at every quantile")
+    times = [starts.quantile_of(cold_start, float(probability)) for probability in probabilities]
+    if wrong := [time for time in times if not isinstance(time, Real) or not time >= 0]:
+        raise wrong_type("cold_start", wrong[0], "seconds at every quantile")
     return np.array([float(min(time, MAX_START_S)) for time in times])
 
 
-def _check_scattered(arrivals: Arrivals, cold: NDArray[np.float64]) -> None:
-    remedy = "give scatter=0, which tells nearly the same with many demands, or a quantile"
-    if isinstance(arrivals, MeasuredArrivals):
-        if len(arrivals.times_s) > MAX_REPLAYED:
-            problem = f"{len(arrivals.times_s):,} demands are too many to replay with starts that scatter"
-            raise ConfigError("times_s", MISSING, problem, remedy)
-    elif (mean := arrivals.rate_per_s * cold.max()) > MAX_SCATTERED:
-        problem = f"{mean:.3g} starts are in flight on average, too many for starts that scatter"
-        raise ConfigError("rate_per_s", arrivals.rate_per_s, problem, remedy)
-
-
-def _poisson(size: int, rate_per_s: float, cold: NDArray[np.float64]) -> Callable[[float], float]:
+def _poisson(size: int, rate_per_s: float, cold: Times) -> Waits:
     """w -> P(W > w), each start taking one of ``cold``."""
     from scipy.special import pdtrc
 
@@ -155,19 +138,19 @@ def _poisson(size: int, rate_per_s: float, cold: NDArray[np.float64]) -> Callabl
     return waits_longer
 
 
-def _counted(size: int, arrivals: MeasuredArrivals, cold: NDArray[np.float64]) -> Callable[[float], float]:
+def _counted(size: int, times: Times, cold: Times) -> Waits:
     """The same for measured demands: one waits longer than w where the one ``size`` before it came less than T - w ago."""
-    times = arrivals.times_s
     gaps = np.sort(times[size:] - times[: len(times) - size]) if size < len(times) else times[:0]
     return lambda wait_s: float(np.searchsorted(gaps, cold - wait_s).sum()) / (len(times) * len(cold))
 
 
-def _poisson_scattered(
-    size: int, rate_per_s: float, cold: NDArray[np.float64], scatter: float
-) -> Callable[[float], float]:
-    """w -> P(W > w), starts being lognormal about a mean that is one of ``cold``."""
+def _poisson_scattered(size: int, rate_per_s: float, cold: Times, scatter: float) -> Waits:
+    """The same, starts being lognormal about a mean that is one of ``cold``."""
     from scipy.special import ndtr
 
+    if (mean := rate_per_s * cold.max()) > MAX_SCATTERED:
+        problem = f"{mean:.3g} starts are in flight on average, too many for starts that scatter"
+        raise ConfigError("rate_per_s", rate_per_s, problem, NO_SCATTER)
     medians = cold * np.exp(-(scatter**2) / 2.0)
 
     def waits_longer(wait_s: float) -> float:
@@ -183,7 +166,7 @@ def _poisson_scattered(
     return waits_longer
 
 
-def _difference_at_least(least: int, plus: NDArray[np.float64], minus: NDArray[np.float64]) -> NDArray[np.float64]:
+def _difference_at_least(least: int, plus: Times, minus: Times) -> Times:
     """P(A - B >= least) for A and B Poisson of the means ``plus`` and ``minus``: the sum of P(B = k) × P(A >= least + k), k within ten deviations of its mean.
     At most exp(-(sqrt(minus) - sqrt(plus))^2) where minus > plus and least >= 0 (Chernoff): what is negligible by that is left out, which bounds the terms."""
     from scipy.special import gammaln, pdtrc, xlogy
@@ -202,12 +185,12 @@ def _difference_at_least(least: int, plus: NDArray[np.float64], minus: NDArray[n
     return total
 
 
-def _replayed(
-    size: int, arrivals: MeasuredArrivals, cold: NDArray[np.float64], scatter: float
-) -> Callable[[float], float]:
+def _replayed(size: int, times: Times, cold: Times, scatter: float) -> Waits:
     """w -> share of the measured demands that wait longer, over repeated replays with drawn starts: the i-th demand is served by the (i - size)-th start that is
     ready."""
-    times = arrivals.times_s
+    if len(times) > MAX_REPLAYED:
+        problem = f"{len(times):,} demands are too many to replay with starts that scatter"
+        raise ConfigError("times_s", MISSING, problem, NO_SCATTER)
     if size >= len(times):
         return lambda wait_s: 0.0
     repeats = max(1, min(SCATTERED_BELIEFS, DRAWS // len(times)))
@@ -215,8 +198,8 @@ def _replayed(
     means = np.quantile(cold, (np.arange(repeats) + 0.5) / repeats) * np.exp(-(scatter**2) / 2.0)
     waits = np.empty((repeats, len(times) - size))
     for row, mean in zip(waits, means, strict=True):
-        starts = mean * np.exp(scatter * generator.standard_normal(len(times)))
-        row[:] = np.sort(times + starts)[: len(times) - size] - times[size:]
+        ready = times + mean * np.exp(scatter * generator.standard_normal(len(times)))
+        row[:] = np.sort(ready)[: len(times) - size] - times[size:]
     ordered = np.sort(waits, axis=None)
     demands = repeats * len(times)
     return lambda wait_s: float(len(ordered) - np.searchsorted(ordered, wait_s, side="right")) / demands

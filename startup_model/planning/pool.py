@@ -19,33 +19,24 @@ from pydantic import Field
 
 from startup_model.errors import MISSING, ConfigError, StartupModelError, out_of_range, wrong_type
 from startup_model.frozen import FrozenModel
-from startup_model.planning.times import (
-    DEFAULT_QUANTILE,
-    MAX_POOL,
-    ColdStart,
-    Count,
-    Plain,
-    Positive,
-    Quantile,
-    as_seconds,
-    checked,
-    cold_seconds,
-)  # fmt: skip
+from startup_model.planning import times as starts
 
 MAX_ARRIVALS = 1_000_000  # a year of two demands a minute
 MAX_TIME_S = 1e11  # seconds since 1970 up to the year 5138; larger numbers are milliseconds
 SECONDS_PER_HOUR = 3600.0
 
-Target = Annotated[float, Field(gt=0, lt=1, description="0.01: one demand in 100 may find no warm replica"), Plain]
-Price = Annotated[float, Field(ge=0, le=1e9, description="in any currency"), Plain]
-Cost = Annotated[float, Field(ge=1e-12, le=1e9, description="a replica that costs nothing has no best number: give what it costs"), Plain]  # fmt: skip
-Worth = Annotated[float, Field(ge=1e-12, le=1e9, description="what one waited second is worth"), Plain]
+Target = Annotated[
+    float, Field(gt=0, lt=1, description="0.01: one demand in 100 may find no warm replica"), starts.Plain
+]
+Price = Annotated[float, Field(ge=0, le=1e9, description="in any currency"), starts.Plain]
+Cost = Annotated[float, Field(ge=1e-12, le=1e9, description="a replica that costs nothing has no best number: give what it costs"), starts.Plain]  # fmt: skip
+Worth = Annotated[float, Field(ge=1e-12, le=1e9, description="what one waited second is worth"), starts.Plain]
 
 
 class PoissonArrivals(FrozenModel):
     """Demands for a replica that come independently of each other. Bursts are not: measure them."""
 
-    rate_per_s: Annotated[float, Field(ge=0, le=1e6), Plain]
+    rate_per_s: Annotated[float, Field(ge=0, le=1e6), starts.Plain]
     """Mean number of demands per second; an hourly rate / 3600."""
 
 
@@ -63,7 +54,7 @@ class MeasuredArrivals:
         of times, and for more than a million of them."""
         times = _times(times_s)
         span = float(times[-1] - times[0])
-        duration = span if duration_s is None else as_seconds("duration_s", duration_s)
+        duration = span if duration_s is None else starts.as_quantity("duration_s", duration_s)
         if duration < span:
             bounds = f"at least the {span:g} s that the demands span"
             raise out_of_range("duration_s", duration_s, bounds, "give the whole time measured")
@@ -107,9 +98,9 @@ def _times(values: object) -> NDArray[np.float64]:
     if (count := len(values) if isinstance(values, Sized) else 1) <= MAX_ARRIVALS:
         try:
             times = np.array(array("d", islice(values, MAX_ARRIVALS + 1)))
-        except (TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, StartupModelError):
-                raise
+        except StartupModelError:
+            raise
+        except (TypeError, ValueError, OverflowError):
             raise ConfigError("times_s", MISSING, "all values must be numbers", "give times in seconds") from None
         count = len(times)
     if not 0 < count <= MAX_ARRIVALS:
@@ -160,9 +151,13 @@ def in_flight(arrivals: Arrivals | float, cold_s: float, *, seen: bool) -> InFli
     )
 
 
-@checked
+@starts.checked
 def miss_probability(
-    size: Count, cold_start: ColdStart, arrivals: Arrivals | float, *, quantile: Quantile = DEFAULT_QUANTILE
+    size: starts.Count,
+    cold_start: starts.ColdStart,
+    arrivals: Arrivals | float,
+    *,
+    quantile: starts.Quantile = starts.DEFAULT_QUANTILE,
 ) -> float:
     """Probability [1] that a demand finds no warm replica.
 
@@ -175,28 +170,27 @@ def miss_probability(
     T is one value, at a quantile. With size > T × rate the pool is refilled as fast as it is emptied, on average (Little's law), which says nothing of how often it is empty. Raises ConfigError.
     Source: C. Palm 1938; Feeney and Sherbrooke 1966, "The (s-1, s) inventory policy under compound Poisson demand".
     """
-    return in_flight(arrivals, cold_seconds(cold_start, quantile), seen=True).at_least(size)
+    return in_flight(arrivals, starts.cold_seconds(cold_start, quantile), seen=True).at_least(size)
 
 
-@checked
+@starts.checked
 def pool_size(
-    cold_start: ColdStart,
+    cold_start: starts.ColdStart,
     arrivals: Arrivals | float,
     target: Target,
     *,
-    quantile: Quantile = DEFAULT_QUANTILE,
-    largest: Count = MAX_POOL,
+    quantile: starts.Quantile = starts.DEFAULT_QUANTILE,
+    largest: starts.Count = starts.MAX_POOL,
 ) -> int:
     """The smallest number [1] of replicas with which a demand finds none warm with at most a given probability.
 
-    Equation: n = min {n: P(N >= n) <= target}, N the starts in flight as in ``miss_probability``; 0 for a start that takes no time. cold_start, arrivals, quantile as there; a
-    plain prediction leaves node and image out (``predict(..., include=("provision", "image_pull", "container_start"))`` has them). With cold_start =
-    ``warm_time(T, headroom)`` it is the pool with which a wait exceeds the headroom with at most that probability. target [1]: between 0 and 1; with measured arrivals a target
+    Equation: n = min {n: P(N >= n) <= target}, N the starts in flight as in ``miss_probability``; 0 for a start that takes no time. cold_start, arrivals, quantile as there. With
+    cold_start = ``warm_time(T, headroom)`` it is the pool with which a wait exceeds the headroom with at most that probability. target [1]: between 0 and 1; with measured arrivals a target
     below one over their number means that none of them may find the pool empty, and says nothing of what is rarer. largest [1]: the size beyond
     which a pool is refused. Raises ConfigError, also where ``largest`` replicas do not reach the target.
     Source: as ``miss_probability``.
     """
-    cold_s = cold_seconds(cold_start, quantile)
+    cold_s = starts.cold_seconds(cold_start, quantile)
     at_least = in_flight(arrivals, cold_s, seen=True).at_least
     if cold_s == 0.0:
         return 0
@@ -224,14 +218,14 @@ class WarmCost(NamedTuple):
     """Break-even: the pool pays where a second that a demand waits is worth more. Infinite where nothing is saved."""
 
 
-@checked
+@starts.checked
 def warm_cost(
-    size: Count,
-    cold_start: ColdStart,
+    size: starts.Count,
+    cold_start: starts.ColdStart,
     arrivals: Arrivals | float,
     *,
     money_per_replica_hour: Price,
-    quantile: Quantile = DEFAULT_QUANTILE,
+    quantile: starts.Quantile = starts.DEFAULT_QUANTILE,
 ) -> WarmCost:
     """Cost of keeping a pool against the seconds that it saves.
 
@@ -242,22 +236,22 @@ def warm_cost(
     size [1]; cold_start, arrivals, quantile as in ``miss_probability``; money_per_replica_hour [money/h]. Raises ConfigError.
     Source: base-stock inventory under Poisson demand: (N - size)+ are the backorders, (size - N)+ the stock on hand.
     """
-    used = in_flight(arrivals, cold_seconds(cold_start, quantile), seen=False).within(size)
+    used = in_flight(arrivals, starts.cold_seconds(cold_start, quantile), seen=False).within(size)
     unused, saved = max(0.0, size - used), SECONDS_PER_HOUR * used
     money = money_per_replica_hour * unused
     each = money / saved if saved > 0 else float("inf")
     return WarmCost(size, unused, money, money_per_replica_hour * size, saved, each)
 
 
-@checked
+@starts.checked
 def best_pool_size(
-    cold_start: ColdStart,
+    cold_start: starts.ColdStart,
     arrivals: Arrivals | float,
     *,
     money_per_replica_hour: Cost,
     value_per_second: Worth,
-    quantile: Quantile = DEFAULT_QUANTILE,
-    largest: Count = MAX_POOL,
+    quantile: starts.Quantile = starts.DEFAULT_QUANTILE,
+    largest: starts.Count = starts.MAX_POOL,
 ) -> int:
     """The size [1] with the smallest cost of warm replicas and waiting together.
 
@@ -267,7 +261,7 @@ def best_pool_size(
     Source: the critical fraction of the newsvendor problem (Arrow, Harris and Marschak 1951).
     """
     fraction = _critical_fraction(money_per_replica_hour, value_per_second)
-    at_least = in_flight(arrivals, cold_seconds(cold_start, quantile), seen=False).at_least
+    at_least = in_flight(arrivals, starts.cold_seconds(cold_start, quantile), seen=False).at_least
     size = bisect_left(range(largest + 1), -fraction, key=lambda n: -at_least(n + 1))
     if size > largest:
         remedy = "give a smaller value or a higher price, or allow a larger pool"
@@ -275,14 +269,14 @@ def best_pool_size(
     return size
 
 
-@checked
+@starts.checked
 def break_even_rate(
-    size: Positive,
-    cold_start: ColdStart,
+    size: starts.Positive,
+    cold_start: starts.ColdStart,
     *,
     money_per_replica_hour: Cost,
     value_per_second: Worth,
-    quantile: Quantile = DEFAULT_QUANTILE,
+    quantile: starts.Quantile = starts.DEFAULT_QUANTILE,
 ) -> float:
     """Rate of demands [1/s] from which a pool saves more than it costs; Poisson arrivals.
 
@@ -293,7 +287,7 @@ def break_even_rate(
     """
     from scipy.special import pdtr, pdtrc
 
-    cold_s = cold_seconds(cold_start, quantile)
+    cold_s = starts.cold_seconds(cold_start, quantile)
     if cold_s == 0.0:
         raise ConfigError("cold_start", cold_start, "a cold start of 0 s leaves nothing to save", "give seconds")
     wanted = size * _critical_fraction(money_per_replica_hour, value_per_second)

@@ -20,7 +20,7 @@ from startup_model.hardware import CLUSTER_DEFAULTS
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE
 from startup_model.prediction import StartupPrediction
 from startup_model.predictor import predict
-from startup_model.units import Seconds, parse_bandwidth, parse_bytes
+from startup_model.units import Seconds, parse_bandwidth, parse_bytes, parse_seconds
 
 DEFAULT_QUANTILE = 0.95
 """Probability at which a start is planned for unless another one is asked for: probes, deadlines, lead times and pools. On a host that was not calibrated it is about
@@ -74,16 +74,12 @@ def checked(function: F) -> F:
     return cast(F, call)
 
 
-class _Seconds(FrozenModel):
-    value: Time
-
-
-def as_seconds(field: str, value: object) -> float:
-    """``value`` [s] as a float; a text such as "90 s" is read. Raises ConfigError unless it is a time from 0 to 1e9."""
+def as_quantity(field: str, value: Any, read: Callable[[Any], float] = parse_seconds) -> float:
+    """``value`` in base units; a text such as "90 s" is read. Raises ConfigError unless it is a quantity of this kind."""
     try:
-        return _Seconds.model_validate({"value": value}).value
-    except ConfigError as error:
-        raise ConfigError(field, error.value, error.problem, error.remedy) from None
+        return read(_plain(value))
+    except StartupModelError as error:
+        raise ConfigError(field, MISSING, str(error)) from None
 
 
 class ScalingPolicy(FrozenModel):
@@ -149,10 +145,10 @@ def cold_seconds(cold_start: ColdStart, probability: Quantile) -> float:
     Source: StartupPrediction.quantile.
     """
     if not isinstance(cold_start, Distribution):
-        return as_seconds("cold_start", cold_start)
+        return as_quantity("cold_start", cold_start)
     if isinstance(cold_start, StartupPrediction):
         check_prediction(cold_start, "cold_start")
-    return as_seconds(f"cold_start.quantile({probability:g})", quantile_of(cold_start, probability))
+    return as_quantity(f"cold_start.quantile({probability:g})", quantile_of(cold_start, probability))
 
 
 def quantile_of(cold_start: Distribution, probability: float) -> float:
@@ -263,8 +259,8 @@ def scaling_budget(cold_start: ColdStart, policy: PolicyLike | None = None) -> S
     """Every time that an autoscaler needs, from a cold start and a policy.
 
     Equation: those of ``budget_seconds``, ``lead_time``, ``warm_time`` (of the lead time) and ``forecast_horizon``; the cool-down is the policy's, else
-    max(300 s, lead time). cold_start: T [s], or a distribution; policy: or its fields, None for the defaults. A plain prediction leaves node and image out: ``predict(...,
-    include=("provision", "image_pull", "container_start"))`` has them. Raises ConfigError like ``cold_seconds``, for what is no policy, and for a cool-down shorter than the cold start.
+    max(300 s, lead time). cold_start: T [s], or a distribution; policy: or its fields, None for the defaults; both as in ``lead_time``. Raises ConfigError like ``lead_time``, and for a
+    cool-down shorter than the cold start.
     Source: a replica that is let go sooner than it can be replaced makes the number of replicas swing.
     """
     policy = as_policy(policy)
@@ -310,8 +306,6 @@ def moments(cold_start: ColdStart) -> Moments:
     return Moments(mean_s, mean_s * math.sqrt(math.expm1(deviation**2)))
 
 
-# --- from zero: the segments around the engine ----------------------------------------------------------------------------
-
 Pull = Literal["plain", "lazy"]
 
 
@@ -343,10 +337,8 @@ def transfer_seconds(size: float | str, bandwidth: float | str) -> float:
     eight times that. Raises ConfigError for what is none, and for a bandwidth of zero.
     Source: definition.
     """
-    try:
-        size_bytes, rate = parse_bytes(size), parse_bandwidth(bandwidth)
-    except StartupModelError as error:
-        raise ConfigError("transfer", MISSING, str(error)) from None
+    size_bytes = as_quantity("transfer", size, parse_bytes)
+    rate = as_quantity("transfer", bandwidth, parse_bandwidth)
     if rate <= 0.0:
         raise out_of_range("bandwidth", bandwidth, "above 0", "give bytes per second, or a text such as '2 Gbps'")
     return size_bytes / rate
@@ -402,16 +394,12 @@ def from_zero(prediction: StartupPrediction, pull: Pull = "plain") -> FromZero:
     parts: dict[str, Range] = {}
     for phase in BEFORE_ENGINE:
         entry = whole.phases[phase]
-        parts[str(phase)] = assumed[phase] if entry.spread else _exactly(entry.seconds, "given by the node")
+        parts[str(phase)] = assumed[phase] if entry.spread else Range(*[entry.seconds] * 3, "given by the node")
     low_s, high_s = ready.interval
     parts["ready"] = Range(low_s, ready.total_s, high_s, f"predicted, interval at {ready.level:g}")
-    parts |= {str(phase): _exactly(prediction.segments[phase], "predicted") for phase in AFTER_READY}
+    parts |= {str(phase): Range(*[prediction.segments[phase]] * 3, "predicted") for phase in AFTER_READY}
     low, typical, high = (sum(column) for column in zip(*(part[:3] for part in parts.values()), strict=True))
     return FromZero(low, typical, high, MappingProxyType(parts))
-
-
-def _exactly(value: float, source: str) -> Range:
-    return Range(value, value, value, source)
 
 
 def start_with(start: StartupPrediction, segments: Iterable[str] = (), beside: int | None = None) -> StartupPrediction:
@@ -460,13 +448,12 @@ def concurrent_starts(
         raise ConfigError("starts", MISSING, "at least one number of starts is needed", "such as (1, 8)")
     alone_s = start_with(prediction, included, 1).slowest_s
 
-    def event(number: int) -> ScalingEvent:
-        beside = start_with(prediction, included, number)
+    events = []
+    for number, beside in ((number, start_with(prediction, included, number)) for number in numbers):
         each_s = beside.slowest_s
         slowdown, spacing_s = each_s / alone_s if alone_s > 0 else 1.0, (each_s - alone_s) / max(1, number - 1)
-        return ScalingEvent(number, each_s, slowdown, spacing_s, (alone_s + each_s) / 2.0, beside)
-
-    return tuple(map(event, numbers))
+        events.append(ScalingEvent(number, each_s, slowdown, spacing_s, (alone_s + each_s) / 2.0, beside))
+    return tuple(events)
 
 
 @checked
