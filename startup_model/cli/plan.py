@@ -150,7 +150,7 @@ def _rate(text: str) -> float:
 
 def _times(request: DeploymentRequest, found: Timings) -> Iterator[tuple[str, str, str]]:
     """The times of a plan with what each comes from."""
-    from startup_model.manifests.times import ready_timeout_reason, reasons
+    from startup_model.manifests.times import reasons
     from startup_model.units import format_seconds
 
     why = reasons(request, found)
@@ -159,8 +159,8 @@ def _times(request: DeploymentRequest, found: Timings) -> Iterator[tuple[str, st
         yield "with cold caches", format_seconds(found.slowest_s), "caches of unknown state taken as cold"
     yield "startup probe", f"{found.failure_threshold} x {found.period_s} s", why["budget"]
     yield "progress deadline", f"{found.progress_deadline_s} s", why["deadline"]
-    if (timeout := request.ready_timeout) is not None:
-        yield "engine's own timeout", f"{found.ready_timeout_s} s", ready_timeout_reason(found, timeout.seconds)
+    if request.ready_timeout is not None:
+        yield "engine's own timeout", f"{found.ready_timeout_s} s", why["ready_timeout"]
     yield "scale-up lead time", f"{found.lead_time_s} s", why["lead"]
     yield "cool-down", f"{found.cooldown_s} s", why["cooldown"]
 

@@ -14,16 +14,7 @@ from startup_model.errors import MISSING, ConfigError, UnknownNameError, one_lin
 from startup_model.files import canonical_json
 from startup_model.manifests.container import endpoint, server
 from startup_model.manifests.request import DeploymentRequest, check_label, label_from
-from startup_model.manifests.times import (
-    MAX_POLICY_PERIOD_S,
-    MAX_STABILISATION_S,
-    Timings,
-    head,
-    ready_timeout_reason,
-    reasons,
-    segment_time,
-    timings,
-)
+from startup_model.manifests.times import MAX_POLICY_PERIOD_S, Timings, head, reasons, segment_time, timings
 from startup_model.planning import groups_needed, held_out_groups, moments
 from startup_model.planning.times import start_with
 from startup_model.prediction import StartupPrediction
@@ -73,8 +64,8 @@ def filled(template: Iterable[str], values: Mapping[str, Any]) -> Iterator[str]:
                 lines = [beside] if fits else [f"# {text}", *lines]
         else:
             several = values.get(note[1:])
-            notes = map(_line, several) if isinstance(several, list) else [_noted(note, values)]
-            lines = [f"# {text}" for text in notes if text]
+            notes = several if isinstance(several, list) else [_noted(note, values)]
+            lines = [f"# {one_line(text, MAX_NOTE)}" for text in notes if text]
         yield from (indentation + text for text in lines)
 
 
@@ -89,11 +80,7 @@ def _entry(content: str, values: Mapping[str, Any]) -> list[str]:
 
 def _noted(note: str, values: Mapping[str, Any]) -> str:
     note = _ONLY_IF.sub(lambda found: found[3] if bool(values[found[2]]) is not bool(found[1]) else "", note)
-    return _line(_PLACE.sub(lambda place: str(values[place[1]]), note))
-
-
-def _line(text: str) -> str:
-    return one_line(text, MAX_NOTE)
+    return one_line(_PLACE.sub(lambda place: str(values[place[1]]), note), MAX_NOTE)
 
 
 def _block(start: str, value: object) -> list[str]:
@@ -122,25 +109,22 @@ OwnValues = Callable[[DeploymentRequest, Timings], Values]
 
 def _common(request: DeploymentRequest, times: Timings) -> Values:
     """What any template may name."""
-    why = {f"{name}_reason": text for name, text in reasons(request, times).items()}
-    return (
-        times._asdict()
-        | why
-        | {
-            "name": request.label,
-            "namespace": request.namespace,
-            "head": head(request, times),
-            "replicas_min": request.replicas_min,
-            "replicas_max": request.most_replicas,
-            "to_zero": request.replicas_min == 0,
-            "requests": request.requests_each,
-            "requests_given": request.requests_per_replica is not None,
-            "claim": request.volume_claim,
-            "cold_start": f"{times.slowest_s:.3f}s",
-            "longest_period": times.scale_up_period_s == MAX_POLICY_PERIOD_S,
-            "above_an_hour": times.cooldown_s > MAX_STABILISATION_S,
-        }
-    )
+    return {
+        **times._asdict(),
+        **{f"{name}_reason": text for name, text in reasons(request, times).items()},
+        "name": request.label,
+        "namespace": request.namespace,
+        "head": head(request, times),
+        "replicas_min": request.replicas_min,
+        "replicas_max": request.most_replicas,
+        "to_zero": request.replicas_min == 0,
+        "requests": request.requests_each,
+        "requests_given": request.requests_per_replica is not None,
+        "claim": request.volume_claim,
+        "cold_start": f"{times.slowest_s:.3f}s",
+        "longest_period": times.scale_up_period_s == MAX_POLICY_PERIOD_S,
+        "above_an_hour": times.cooldown_s > times.stabilisation_s,
+    }
 
 
 def _probe(request: DeploymentRequest, times: Timings) -> Values:
@@ -170,22 +154,18 @@ def _keda(request: DeploymentRequest, times: Timings) -> Values:
 
 def _knative(request: DeploymentRequest, times: Timings) -> Values:
     check_label("name", request.label, service=True)
-    to_zero, delay_s = request.replicas_min == 0, min(MAX_STABILISATION_S, times.cooldown_s)
+    to_zero = request.replicas_min == 0
     return _pod(request, times) | {
-        "delay_s": delay_s,
-        "retention_s": delay_s if to_zero else None,
+        "retention_s": times.stabilisation_s if to_zero else None,
         "first_answer": times.first_answer_s if to_zero else None,
         "too_long": times.first_answer_s > MAX_KNATIVE_TIMEOUT_S,
     }
 
 
 def _ray_serve(request: DeploymentRequest, times: Timings) -> Values:
-    timeout = request.deploy.ready_timeout
-    return {
-        "initial_replicas": max(1, request.replicas_min),
-        "runtime_env": timeout and {"env_vars": {timeout.variable: str(times.ready_timeout_s)}},
-        "title": request.deploy.title,
-    }
+    deploy, timeout = request.deploy, request.ready_timeout
+    runtime_env = timeout and {"env_vars": {timeout.variable: str(times.ready_timeout_s)}}
+    return {"initial_replicas": max(1, request.replicas_min), "runtime_env": runtime_env, "title": deploy.title}
 
 
 def _configmap(request: DeploymentRequest, times: Timings) -> Values:
@@ -236,8 +216,8 @@ def _env(request: DeploymentRequest, times: Timings) -> str:
     if (timeout := deploy.ready_timeout) is None:
         problem = f"{request.engine.engine} waits for its workers without a limit, no variable sets one"
         raise ConfigError("format", "env", problem, "take startup-probe or json")
-    read = f"{ready_timeout_reason(times, timeout.seconds)}; read from {deploy.title} {timeout.since_text} on"
-    notes = [f"# {_line(text)}" for text in (*head(request, times), read)]
+    read = f"{reasons(request, times)['ready_timeout']}; read from {deploy.title} {timeout.since_text} on"
+    notes = filled(["# $notes"], {"notes": [*head(request, times), read]})
     return "\n".join([*notes, f"export {timeout.variable}={times.ready_timeout_s}", ""])
 
 

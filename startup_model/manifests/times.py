@@ -126,7 +126,6 @@ def timings(request: DeploymentRequest) -> Timings:
     if (longest := max(lead_time_s, cooldown_s)) > MAX_S:
         problem = "seconds of lead time or cool-down, more than a week"
         raise ConfigError("policy", longest, problem, "shorten its times")
-    own = request.ready_timeout.seconds if request.ready_timeout else USUAL_READY_TIMEOUT_S
     return Timings(
         typical_s=ready.total_s,
         slowest_s=ready.slowest_s,
@@ -140,7 +139,7 @@ def timings(request: DeploymentRequest) -> Timings:
         before_s=before_s,
         whole_s=whole_s,
         progress_deadline_s=max(limit_s + math.ceil(margin * before_s), math.ceil(margin * whole_s)),
-        ready_timeout_s=max(own, limit_s),
+        ready_timeout_s=max(_own_timeout_s(request), limit_s),
         lead_time_s=lead_time_s,
         cooldown_s=cooldown_s,
         stabilisation_s=min(MAX_STABILISATION_S, cooldown_s),
@@ -154,6 +153,10 @@ def timings(request: DeploymentRequest) -> Timings:
 
 def _whole(seconds: float) -> int:
     return max(1, math.ceil(seconds))
+
+
+def _own_timeout_s(request: DeploymentRequest) -> int:
+    return request.ready_timeout.seconds if request.ready_timeout else USUAL_READY_TIMEOUT_S
 
 
 def reasons(request: DeploymentRequest, times: Timings) -> dict[str, str]:
@@ -173,6 +176,7 @@ def reasons(request: DeploymentRequest, times: Timings) -> dict[str, str]:
         "lead": f"detection {format_seconds(policy.detection_s)}{decision} + ({whole})",
         "cooldown": new if policy.cooldown_s is None else "as given",
         "evidence": _evidence(request, times),
+        "ready_timeout": ready_timeout_reason(times, _own_timeout_s(request)),
         "warm": warm_reason(request),
     }
 
