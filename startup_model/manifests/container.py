@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from startup_model.engines import all_engines
 from startup_model.engines.command import EngineWords, kept_variables, pasted_words
@@ -14,7 +14,7 @@ from startup_model.engines.engine import Deploy
 from startup_model.engines.flags import write_fields
 from startup_model.errors import MISSING, ConfigError
 from startup_model.hardware import Platform
-from startup_model.manifests.request import DeploymentRequest, check_image
+from startup_model.manifests.request import DeploymentRequest, check_image, label_from
 from startup_model.manifests.times import Timings
 from startup_model.secrets import holds_secret, is_secret_name, public_address
 from startup_model.versions import Version
@@ -64,24 +64,25 @@ def _command(request: DeploymentRequest) -> tuple[EngineWords, list[str]]:
     return engine_arguments(engine, request.version), [remark] if lost else []
 
 
-class Endpoint(NamedTuple):
-    """Where and as what a server answers."""
+def endpoint(request: DeploymentRequest, times: Timings) -> dict[str, Any]:
+    """Where and as what a server answers, as ``startup-probe.yaml`` wants it: port, scheme and name that the command asks for, else the engine's.
 
-    port: int
-    scheme: str | None  # None: HTTP
-    served_name: str  # what clients and metrics call the model
-
-
-def endpoint(request: DeploymentRequest) -> Endpoint:
-    """Port, scheme and name that the command asks for, else the engine's. Raises ConfigError for a command of another engine, and one without a port."""
+    Raises ConfigError for a command of another engine, and one without a port.
+    """
+    deploy = request.deploy
     flags = {argument.flag: argument.values for argument in _command(request)[0].arguments}
     if "--uds" in flags:
         raise ConfigError("--uds", MISSING, "a server on a Unix socket answers no probe", "leave the flag out")
-    text = str(request.port or flags.get("--port", (request.deploy.port,))[-1])
+    text = str(request.port or flags.get("--port", (deploy.port,))[-1])
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
         raise ConfigError("--port", text, "must be a port from 1 to 65535", "correct the command, or give port")
-    names = flags.get("--served-model-name", (request.public_model,))
-    return Endpoint(int(text), "HTTPS" if "--ssl-certfile" in flags else None, names[0])
+    return {
+        "port": int(text),
+        "scheme": "HTTPS" if "--ssl-certfile" in flags else None,
+        "served_name": flags.get("--served-model-name", (request.public_model,))[0],
+        "health": deploy.health,
+        "probe_timeout_s": deploy.probe_timeout_s,
+    }
 
 
 def server(request: DeploymentRequest, times: Timings) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def server(request: DeploymentRequest, times: Timings) -> dict[str, Any]:
         problem = f"one server spans them ({world} ranks, {request.workers} on a node): a Deployment starts servers of one node"
         remedy = "use a LeaderWorkerSet with the numbers of the formats startup-probe and json"
         raise ConfigError("hardware.nodes", request.hardware.nodes, problem, remedy)
-    where, named = endpoint(request), command.models()
+    where, named = endpoint(request, times), command.models()
     model = named[-1].values[-1] if named and request.model is None else request.served_model
     if model.startswith("-"):
         remedy = "give its id, or a path that starts with /"
@@ -122,10 +123,11 @@ def server(request: DeploymentRequest, times: Timings) -> dict[str, Any]:
         keys = " ".join(f"--from-literal={name}=..." for name in secrets)
         remarks.append(f"what is or may be secret is not printed: kubectl create secret generic {secret_name} {keys}")
     references = [{"name": key, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": key}}} for key in secrets]
-    return {
+    return where | {
+        "engine": label_from(engine.engine),
         "image": _image(request, command),
         "command": words,
-        "args": [*before_model, shown, *arguments, "--port", str(where.port)],
+        "args": [*before_model, shown, *arguments, "--port", str(where["port"])],
         "env": [{"name": name, "value": value} for name, value in environment.items()] + references,
         "timeout": timeout and timeout.variable,
         "resources": resource and {"limits": {resource: str(request.workers)}},

@@ -13,11 +13,10 @@ from typing import Any, Literal, NamedTuple
 from startup_model.errors import MISSING, ConfigError, UnknownNameError, one_line, out_of_range, wrong_type
 from startup_model.files import canonical_json
 from startup_model.manifests.container import endpoint, server
-from startup_model.manifests.request import DeploymentRequest, check_label, label_from
-from startup_model.manifests.times import MAX_POLICY_PERIOD_S, Timings, head, reasons, segment_time, timings
+from startup_model.manifests.request import DeploymentRequest, check_label
+from startup_model.manifests.times import MAX_POLICY_PERIOD_S, Scattered, Timings, head, reasons, segment_time, timings
 from startup_model.planning import groups_needed, held_out_groups, moments
 from startup_model.planning.times import start_with
-from startup_model.prediction import StartupPrediction
 from startup_model.secrets import holds_secret
 from startup_model.units import format_seconds
 
@@ -127,15 +126,6 @@ def _common(request: DeploymentRequest, times: Timings) -> Values:
     }
 
 
-def _probe(request: DeploymentRequest, times: Timings) -> Values:
-    deploy = request.deploy
-    return endpoint(request)._asdict() | {"health": deploy.health, "probe_timeout_s": deploy.probe_timeout_s}
-
-
-def _pod(request: DeploymentRequest, times: Timings) -> Values:
-    return {"engine": label_from(request.engine.engine)} | _probe(request, times) | server(request, times)
-
-
 def _hpa(request: DeploymentRequest, times: Timings) -> Values:
     if request.replicas_min == 0:
         remedy = "take keda or knative, which go to zero"
@@ -144,7 +134,7 @@ def _hpa(request: DeploymentRequest, times: Timings) -> Values:
 
 
 def _keda(request: DeploymentRequest, times: Timings) -> Values:
-    served = endpoint(request).served_name
+    served = endpoint(request, times)["served_name"]
     if holds_secret(served):
         problem = "the query would print it, and it looks like a secret"
         raise ConfigError("--served-model-name", MISSING, problem, "serve it under another name")
@@ -155,7 +145,7 @@ def _keda(request: DeploymentRequest, times: Timings) -> Values:
 def _knative(request: DeploymentRequest, times: Timings) -> Values:
     check_label("name", request.label, service=True)
     to_zero = request.replicas_min == 0
-    return _pod(request, times) | {
+    return server(request, times) | {
         "retention_s": times.stabilisation_s if to_zero else None,
         "first_answer": times.first_answer_s if to_zero else None,
         "too_long": times.first_answer_s > MAX_KNATIVE_TIMEOUT_S,
@@ -181,19 +171,11 @@ def _configmap(request: DeploymentRequest, times: Timings) -> Values:
     return {"profile": text, "profile_name": profile.name, "profile_engine": engine, "profile_label": label}
 
 
-class _ColdCaches(NamedTuple):
-    """A start with caches of unknown state taken as cold at every quantile, as on a new node; whether it starts or not."""
-
-    prediction: StartupPrediction
-
-    def quantile(self, probability: float, /) -> float:
-        return self.prediction.slowest_s * self.prediction.spread.factor(probability)
-
-
 def _blis(request: DeploymentRequest, times: Timings) -> Values:
-    """From a node that is there to a server that answers, as mean and deviation [s]."""
+    """From a node that is there to a server that answers, as mean and deviation [s]; caches of unknown state count as cold at every quantile, as on a new node."""
     prediction, on_node = request.prediction, ("image_pull", "container_start")
-    loading = moments(_ColdCaches(start_with(prediction, on_node)))
+    loaded = start_with(prediction, on_node)
+    loading = moments(Scattered(loaded.slowest_s, loaded.spread.factor))
     provision = moments(segment_time(start_with(prediction, ("provision",)), ("provision",)))
     return {
         "mean": round(loading.mean_s, 3),
@@ -264,8 +246,8 @@ class Format(NamedTuple):
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
-        "kubernetes": Format(partial(_text, "kubernetes.yaml", _pod), "Deployment: server, startup probe, progress deadline, devices"),
-        "startup-probe": Format(partial(_text, "startup-probe.yaml", _probe), "startupProbe of a container, alone"),
+        "kubernetes": Format(partial(_text, "kubernetes.yaml", server), "Deployment: server, startup probe, progress deadline, devices"),
+        "startup-probe": Format(partial(_text, "startup-probe.yaml", endpoint), "startupProbe of a container, alone"),
         "hpa": Format(partial(_text, "hpa.yaml", _hpa), "HorizontalPodAutoscaler with behaviour"),
         "keda": Format(partial(_text, "keda.yaml", _keda), "ScaledObject of KEDA: polling, cool-down, behaviour"),
         "karpenter": Format(partial(_text, "karpenter.yaml", None), "disruption part of a NodePool of Karpenter"),

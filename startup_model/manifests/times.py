@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from fractions import Fraction
 from functools import partial
 from statistics import NormalDist
@@ -23,24 +23,25 @@ MAX_STABILISATION_S = 3600  # stabilizationWindowSeconds of autoscaling/v2
 MAX_POLICY_PERIOD_S = 1800  # periodSeconds of a scaling policy of autoscaling/v2
 
 
-class SegmentTime(NamedTuple):
-    """Segments around the engine, one after the other: a distribution."""
+class Scattered(NamedTuple):
+    """A time that scatters: a distribution."""
 
     seconds: float
-    deviation: float
-    """Standard deviation of its logarithm; 0 where the node gives the numbers."""
+    factor: Callable[[float], float]
+    """Probability -> what the seconds are multiplied by."""
 
     def quantile(self, probability: float, /) -> float:
-        """Seconds [s] below which they stay with this probability."""
-        return self.seconds * math.exp(self.deviation * NormalDist().inv_cdf(probability))
+        """Seconds [s] below which it stays with this probability."""
+        return self.seconds * self.factor(probability)
 
 
-def segment_time(prediction: StartupPrediction, segments: Collection[str]) -> SegmentTime:
-    """The time of segments that the prediction includes: their sum, and (sum of (deviation x seconds)^2)^(1/2) / sum, since they scatter independently of each other."""
+def segment_time(prediction: StartupPrediction, segments: Collection[str]) -> Scattered:
+    """The time of segments that the prediction includes: their sum, and a lognormal factor of deviation (sum of (deviation x seconds)^2)^(1/2) / sum, since they scatter independently
+    of each other, and not at all where the node gives the numbers."""
     entries = [entry for phase, entry in prediction.phases.items() if phase in segments]
     total = sum(entry.seconds for entry in entries)
-    scatter = math.hypot(*(entry.spread * entry.seconds for entry in entries))
-    return SegmentTime(total, scatter / total if total > 0 else 0.0)
+    deviation = math.hypot(*(entry.spread * entry.seconds for entry in entries)) / total if total > 0 else 0.0
+    return Scattered(total, lambda probability: math.exp(deviation * NormalDist().inv_cdf(probability)))
 
 
 class Timings(NamedTuple):

@@ -123,17 +123,20 @@ class InFlight(NamedTuple):
     """n -> E[min(N, n)], the sum of P(N >= k) over k = 1 ... n."""
 
 
+def _poisson(mean: float) -> InFlight:
+    from scipy.special import pdtr, pdtrc  # what scipy.stats.poisson calls, without a second of imports
+
+    return InFlight(
+        lambda n: float(pdtrc(n - 1, mean)) if n > 0 else 1.0,
+        lambda n: float(mean * pdtr(n - 1, mean) + n * pdtrc(n, mean)) if n > 0 else 0.0,
+    )
+
+
 def in_flight(arrivals: Arrivals | float, cold_s: float, *, seen: bool) -> InFlight:
     """Starts in flight when each takes ``cold_s`` [s]: as a demand sees them, or over time. For Poisson arrivals that is the same."""
     demands = as_arrivals(arrivals)
     if not isinstance(demands, MeasuredArrivals):
-        from scipy.special import pdtr, pdtrc  # what scipy.stats.poisson calls, without a second of imports
-
-        mean = demands.rate_per_s * cold_s
-        return InFlight(
-            lambda n: float(pdtrc(n - 1, mean)) if n > 0 else 1.0,
-            lambda n: float(mean * pdtr(n - 1, mean) + n * pdtrc(n, mean)) if n > 0 else 0.0,
-        )
+        return _poisson(demands.rate_per_s * cold_s)
     times = demands.times_s
     if seen:
         ready = np.searchsorted(times, times - cold_s, side="right")
@@ -285,17 +288,11 @@ def break_even_rate(
     taken at ``quantile`` [1]; money_per_replica_hour [money/h]; value_per_second [money/s]. Raises ConfigError, also for a start that takes no time and a price of 0.
     Source: as ``warm_cost``.
     """
-    from scipy.special import pdtr, pdtrc
-
     cold_s = starts.cold_seconds(cold_start, quantile)
     if cold_s == 0.0:
         raise ConfigError("cold_start", cold_start, "a cold start of 0 s leaves nothing to save", "give seconds")
     wanted = size * _critical_fraction(money_per_replica_hour, value_per_second)
-
-    def is_below(mean: float) -> bool:
-        return bool(mean * pdtr(size - 1, mean) + size * pdtrc(size, mean) < wanted)
-
-    return smallest(is_below, 1e-15) / cold_s
+    return smallest(lambda mean: _poisson(mean).within(size) < wanted, 1e-15) / cold_s
 
 
 def smallest(is_below: Callable[[float], bool], tolerance: float) -> float:
