@@ -223,11 +223,15 @@ def head(request: DeploymentRequest, times: Timings) -> list[str]:
     of = f"{context.model_name} on {context.hardware_name} with {context.engine_name}"
     quantile = f"{request.policy.quantile:g} quantile {format_seconds(times.ready_s)}"
     unknown = [name for name in ("page_cache", "compile_cache") if getattr(request.engine, name) == "unknown"]
-    lines = {
-        f"{of}: ready after {format_seconds(times.typical_s)}, {quantile}": True,
-        f"THE SERVER {prediction.headline().upper().split(';', maxsplit=1)[0]}: forced": not prediction.memory.fits,
-        "not calibrated: the quantile rests on few reference hosts; a profile of the host narrows it": not prediction.calibrated,
-        (evidence := _evidence(request, times)): evidence,
-        f"{' and '.join(unknown)} unknown: counted as cold in the quantile; say so where it is known": unknown,
-    }
-    return [line for line, holds in lines.items() if holds]
+    few, evidence = (
+        "the quantile rests on few reference hosts; a profile of the host narrows it",
+        _evidence(request, times),
+    )
+    lines = (
+        (True, f"{of}: ready after {format_seconds(times.typical_s)}, {quantile}"),
+        (not prediction.memory.fits, f"THE SERVER {prediction.headline().upper().partition(';')[0]}: forced"),
+        (not prediction.calibrated, f"not calibrated: {few}"),
+        (evidence, evidence),
+        (unknown, f"{' and '.join(unknown)} unknown: counted as cold in the quantile; say so where it is known"),
+    )
+    return [line for holds, line in lines if holds]

@@ -393,11 +393,13 @@ def from_zero(prediction: StartupPrediction, pull: Pull = "plain") -> FromZero:
     ready, whole = start_with(prediction), start_with(prediction, BEFORE_ENGINE)
     parts: dict[str, Range] = {}
     for phase in BEFORE_ENGINE:
-        entry = whole.phases[phase]
-        parts[str(phase)] = assumed[phase] if entry.spread else Range(*[entry.seconds] * 3, "given by the node")
+        number, is_assumed = whole.phases[phase].seconds, whole.phases[phase].spread
+        parts[str(phase)] = assumed[phase] if is_assumed else Range(number, number, number, "given by the node")
     low_s, high_s = ready.interval
     parts["ready"] = Range(low_s, ready.total_s, high_s, f"predicted, interval at {ready.level:g}")
-    parts |= {str(phase): Range(*[prediction.segments[phase]] * 3, "predicted") for phase in AFTER_READY}
+    for phase in AFTER_READY:
+        number = prediction.segments[phase]
+        parts[str(phase)] = Range(number, number, number, "predicted")
     low, typical, high = (sum(column) for column in zip(*(part[:3] for part in parts.values()), strict=True))
     return FromZero(low, typical, high, MappingProxyType(parts))
 
