@@ -64,7 +64,7 @@ def filled(template: Iterable[str], values: Mapping[str, Any]) -> Iterator[str]:
         else:
             several = values.get(note[1:])
             notes = several if isinstance(several, list) else [_noted(note, values)]
-            lines = [f"# {one_line(text, MAX_NOTE)}" for text in notes if text]
+            lines = [f"# {text}" for text in (one_line(note, MAX_NOTE) for note in notes) if text]
         yield from (indentation + text for text in lines)
 
 
