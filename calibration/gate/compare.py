@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -13,22 +13,13 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from calibration.gate.figures import caches
 from calibration.gate.inputs import host_of
 from calibration.gate.report import Limits, plain
+from startup_model import predictor
 from startup_model.errors import ConfigError, InputFileError, missing, one_line, shown
 from startup_model.files import open_regular, parse_json_object
 from startup_model.frozen import FrozenModel
 from startup_model.models.config import ModelConfig
 from startup_model.prediction import StartupPrediction
-from startup_model.predictor import (
-    EngineLike,
-    HardwareLike,
-    ModelLike,
-    ProfileLike,
-    as_engine,
-    as_hardware,
-    as_model,
-    as_profile,
-    predict,
-)
+from startup_model.predictor import EngineLike, HardwareLike, ModelLike, ProfileLike, predict
 from startup_model.profile import Profile, reference_names
 from startup_model.units import format_seconds
 
@@ -47,14 +38,11 @@ MODELS = ("Qwen/Qwen3-0.6B", "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B")
 class Movement(NamedTuple):
     """One phase of one start, before and after."""
 
-    case: str
-    """Model, node and state of the caches."""
-    phase: str
-    """A phase, or total."""
+    case: str  # model, node and state of the caches
+    phase: str  # a phase, or total
     old_s: float
     new_s: float
-    is_beyond: bool
-    """Moved by more than the factor, either way, and not too short to count."""
+    is_beyond: bool  # moved by more than the factor, either way, and not too short to count
 
     @property
     def ratio(self) -> float | None:
@@ -63,7 +51,6 @@ class Movement(NamedTuple):
 
     @property
     def moved_s(self) -> float:
-        """new - old."""
         return self.new_s - self.old_s
 
     @property
@@ -72,7 +59,6 @@ class Movement(NamedTuple):
         return "" if not self.is_beyond else "slower" if self.moved_s > 0 else "faster"
 
     def words(self) -> str:
-        """The movement in words."""
         change = "new" if self.ratio is None else f"{self.ratio:.2f} times"
         return f"{self.phase} {format_seconds(self.old_s)} -> {format_seconds(self.new_s)} ({change}, {self.moved_s:+.2f} s), {self.case}"
 
@@ -147,7 +133,6 @@ def compare_files(
 
 
 def _read(place: str | Path) -> tuple[str, Any]:
-    """Kind and content of a file. Raises InputFileError."""
     if isinstance(place, str) and place in reference_names():
         return "a profile", Profile.reference(place).model_dump(mode="json", exclude_none=True)
     path = Path(place)
@@ -156,16 +141,13 @@ def _read(place: str | Path) -> tuple[str, Any]:
     if len(content) > _MAX_FILE_BYTES:
         raise InputFileError(f"{path}: more than the {_MAX_FILE_BYTES} bytes that are compared; give {_WHAT}")
     is_list = content.lstrip()[:1] == b"["  # read as the only field of an object, so that one function words all errors
-    parsed = parse_json_object(b'{"": ' + content + b"}" if is_list else content, str(path), _WHAT)
-    value: Any = parsed[""] if is_list else parsed
+    value: Any = parse_json_object(b'{"": ' + content + b"}" if is_list else content, str(path), _WHAT)
+    value = value[""] if is_list else value
     if isinstance(value, Mapping) and "coefficients" in value:
         return "a profile", value
     if _is_prediction(value[0] if isinstance(value, list) and value else value):
         return "predictions", value
     raise InputFileError(f"{path}: neither a profile nor predictions; give {_WHAT}")
-
-
-# --- profiles -----------------------------------------------------------------------------------------------------------
 
 
 def compare_profiles(
@@ -186,56 +168,38 @@ def compare_profiles(
     different engines, or a bad argument.
     """
     limits = Limits(factor=factor, floor_s=floor_s)
-    first, second = as_profile(old), as_profile(new)
+    first, second = predictor.as_profile(old), predictor.as_profile(new)
     if first is None or second is None:
         raise missing("profile", "two are compared", "give a Profile, a file or the name of a reference")
     if first.engine != second.engine:
         raise ConfigError("new", second.name, f"a profile of {second.engine}, the old one of {first.engine}", "compare profiles of one engine")  # fmt: skip
-    node = host_of(first) if hardware is None else as_hardware(hardware)
-    asked = as_engine(first.engine if engine is None else engine)
+    node = host_of(first) if hardware is None else predictor.as_hardware(hardware)
+    asked = predictor.as_engine(first.engine if engine is None else engine)
     if models is None:
         found = [ModelConfig.from_catalogue(name) for name in ((asked.model,) if asked.model else MODELS)]
         models = [model for model in found if predict(model, node, asked, profile=first).memory.fits] or found[:1]
     unsaid = [cache for cache in caches() if getattr(asked, cache.field) == "unknown"]
     starts = [asked.replace(**{cache.field: cache.fast for cache in unsaid})]
     starts += [asked.replace(**{cache.field: cache.slow for cache in unsaid})] if unsaid else []
-    old_and_new = (
-        [
-            _predicted(predict(model, node, start, profile=profile))
-            for model in map(as_model, models)
-            for start in starts
-        ]
-        for profile in (first, second)
-    )
+    asked_about = [(model, node, start) for model in map(predictor.as_model, models) for start in starts]
+    pairs = [[_predicted(predict(*start, profile=profile)) for profile in (first, second)] for start in asked_about]
     names = names or (one_line(first.name, 200), one_line(second.name, 200))
-    return _report("profiles", names, limits, zip(*old_and_new, strict=True), _profile_notes(first, second))
+    sides = [
+        (profile.runs_version or profile.engine_version, profile.host.gpu, profile.host.cpu, profile.kind)
+        for profile in (first, second)
+    ]
+    columns = zip(("engine version", "accelerator", "processor", "kind"), *sides, strict=True)
+    notes = [f"{what}: {one_line(a, 100)} -> {one_line(b, 100)}" for what, a, b in columns if a != b]
+    return _report("profiles", names, limits, pairs, dict.fromkeys(notes))
 
 
 def _predicted(found: StartupPrediction) -> _Prediction:
     model, node, engine, _ = found.context.start
     where = f"{one_line(node.name, 100)}, page cache {engine.page_cache}, compile cache {engine.compile_cache}"
     seconds = {str(phase): entry.seconds for phase, entry in found.phases.items()}
-    return _Prediction.model_construct(
-        model=one_line(model.name, 200), hardware=where, total_s=found.total_s, phases=seconds
-    )
+    name = one_line(model.name, 200)
+    return _Prediction.model_construct(model=name, hardware=where, total_s=found.total_s, phases=seconds)
 
-
-def _profile_notes(old: Profile, new: Profile) -> dict[str, None]:
-    """What sets two profiles apart beside their seconds."""
-    rows = [
-        {
-            "engine version": profile.runs_version or profile.engine_version,
-            "accelerator": profile.host.gpu,
-            "processor": profile.host.cpu,
-            "kind": profile.kind,
-        }
-        for profile in (old, new)
-    ]
-    pairs = {what: (before, rows[1][what]) for what, before in rows[0].items()}
-    return {f"{what}: {one_line(a, 100)} -> {one_line(b, 100)}": None for what, (a, b) in pairs.items() if a != b}
-
-
-# --- predictions --------------------------------------------------------------------------------------------------------
 
 _Name = Annotated[str, BeforeValidator(lambda value: one_line(str(value), 200))]
 _Seconds = Annotated[float, Field(ge=0.0, le=1e9)]
@@ -254,20 +218,11 @@ class _Prediction(FrozenModel):
 
     @property
     def case(self) -> str:
-        """What was started where."""
         return f"{self.model} on {self.hardware}"
 
 
-_Pairs = Iterable[tuple[_Prediction, _Prediction]]
-
-
 def compare_predictions(
-    old: Any,
-    new: Any,
-    factor: float = 1.1,
-    *,
-    floor_s: float = 0.1,
-    names: tuple[str, str] = ("old", "new"),
+    old: Any, new: Any, factor: float = 1.1, *, floor_s: float = 0.1, names: tuple[str, str] = ("old", "new")
 ) -> CompareReport:
     """Two tables of predictions, each one object as ``predict --json`` prints it (``StartupPrediction.to_dict()``), or a list of them.
 
@@ -280,8 +235,9 @@ def compare_predictions(
     return _report("predictions", names, limits, pairs, notes)
 
 
-def _report(kind: str, names: tuple[str, str], limits: Limits, pairs: _Pairs, notes: dict[str, None]) -> CompareReport:
-    """A phase moved when max(new / old, old / new) > factor and the longer of the two is at least the floor."""
+def _report(
+    kind: str, names: tuple[str, str], limits: Limits, pairs: Iterable[Sequence[_Prediction]], notes: dict[str, None]
+) -> CompareReport:
     rows = []
     for first, second in pairs:
         for field in ("model", "hardware", "engine"):
@@ -292,15 +248,24 @@ def _report(kind: str, names: tuple[str, str], limits: Limits, pairs: _Pairs, no
             shorter, longer = sorted(times := (before.get(phase, 0.0), after.get(phase, 0.0)))
             is_beyond = longer >= limits.floor_s and longer > shorter * limits.factor * (1.0 + _ROUNDING)
             rows.append(Movement(first.case, phase, *times, is_beyond))
-    beyond = [row for row in rows if row.is_beyond]
-    moved = [row for row in rows if row.moved_s]
-    phases = [[row for row in some if row.phase != "total"] for some in (beyond, moved)]
-    most = max(phases[0] or phases[1] or moved, key=lambda row: abs(row.moved_s), default=None)
-    sides = (limits.factor, limits.floor_s, most, tuple(rows), tuple(notes)[:_MAX_NOTES])
-    return CompareReport(not beyond, kind, *names, *sides)
+    # Of phases beyond the factor, else of those that moved, else of totals.
+    ranks = [(row.moved_s != 0, row.phase != "total", row.is_beyond, abs(row.moved_s)) for row in rows]
+    most = max(zip(ranks, rows, strict=True), key=lambda pair: pair[0], default=None)
+    return CompareReport(
+        passed=not any(row.is_beyond for row in rows),
+        kind=kind,
+        old=names[0],
+        new=names[1],
+        **limits.model_dump(),
+        most=most[1] if most and most[1].moved_s else None,
+        rows=tuple(rows),
+        notes=tuple(notes)[:_MAX_NOTES],
+    )
 
 
-def _pairs(before: Sequence[_Prediction], after: Sequence[_Prediction], notes: dict[str, None]) -> _Pairs:
+def _pairs(
+    before: Sequence[_Prediction], after: Sequence[_Prediction], notes: dict[str, None]
+) -> Iterator[tuple[_Prediction, _Prediction]]:
     """Starts that belong together. Raises ConfigError when there are none."""
     if len(before) == len(after) == 1:
         yield before[0], after[0]
@@ -308,12 +273,10 @@ def _pairs(before: Sequence[_Prediction], after: Sequence[_Prediction], notes: d
     left, right = _by_start(before), _by_start(after)
     if not left.keys() & right.keys():
         raise ConfigError("--compare", before[0].model, "no start stands in both tables", "compare predictions for the same models and nodes")  # fmt: skip
-    for key, entry in left.items():
-        if key in right:
-            yield entry, right[key]
-        else:
-            notes[f"only in the old table: {entry.case}"] = None
-    notes.update({f"only in the new table: {entry.case}": None for key, entry in right.items() if key not in left})
+    yield from ((entry, right[key]) for key, entry in left.items() if key in right)
+    for which, entries, others in (("old", left, right), ("new", right, left)):
+        alone = (entry.case for key, entry in entries.items() if key not in others)
+        notes.update({f"only in the {which} table: {case}": None for case in alone})
 
 
 def _by_start(entries: Iterable[_Prediction]) -> dict[tuple[str, str, int], _Prediction]:
@@ -321,13 +284,13 @@ def _by_start(entries: Iterable[_Prediction]) -> dict[tuple[str, str, int], _Pre
     seen: Counter[tuple[str, str]] = Counter()
     found = {}
     for entry in entries:
-        found[entry.model, entry.hardware, seen[entry.model, entry.hardware]] = entry
-        seen[entry.model, entry.hardware] += 1
+        start = entry.model, entry.hardware
+        found[*start, seen[start]] = entry
+        seen[start] += 1
     return found
 
 
 def _predictions(value: Any, name: str) -> list[_Prediction]:
-    """What is compared of each prediction. Raises InputFileError."""
     items = list(value) if isinstance(value, list | tuple) else [value]
     if not 1 <= len(items) <= _MAX_PREDICTIONS:
         raise InputFileError(f"{name}: must hold 1 to {_MAX_PREDICTIONS} predictions, got {len(items)}; give {_WHAT}")

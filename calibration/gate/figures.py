@@ -51,9 +51,6 @@ def caches() -> tuple[Cache, ...]:
 States = tuple[str, ...]  # of each of the caches
 
 
-# --- figures of a run ---------------------------------------------------------------------------------------------------
-
-
 class MeasuredValue(NamedTuple):
     """One figure of a run."""
 
@@ -133,9 +130,6 @@ def not_judged(run: RunRecord, known: Mapping[str, float], off: Collection[str])
             yield f"{name} took {seconds:.3g} s, but {why}: it counts as time that no stage logs"
 
 
-# --- what a profile expects of them -------------------------------------------------------------------------------------
-
-
 class ExpectedTime(NamedTuple):
     """What is expected of some phases together; low_s and high_s with the profile's own errors, at the level that was asked for."""
 
@@ -187,7 +181,6 @@ class Forecast:
         self.total = self._sum(tuple(entries))._replace(seconds=prediction.total_s, low_s=low_s, high_s=high_s)
 
     def of(self, figure: MeasuredValue) -> ExpectedTime:
-        """What is expected of a figure."""
         if figure.is_whole:
             return self.total
         if figure.kind == "phase":
@@ -234,8 +227,6 @@ class Expectation:
         return Forecast(predict(model, hardware, engine.replace(**fields), profile=profile, level=level))
 
 
-# --- a common factor ----------------------------------------------------------------------------------------------------
-
 _MIN_POINTS = 3  # phases from which a common factor is told from a phase that moved alone
 MIN_SHIFT = math.log(1.1)  # sessions of one host differ by 1 to 5 % in most phases
 _MAX_DEVIATION = 0.3  # of the logarithm of a phase that moved along: two standard deviations of single phases
@@ -244,8 +235,6 @@ _STEP = 0.005
 
 
 class Point(NamedTuple):
-    """How far one phase has moved."""
-
     name: str
     log_ratio: float  # of measured over expected seconds
     resolution: float  # what the stamps resolve, on the same scale
@@ -261,7 +250,6 @@ class Shift(NamedTuple):
     is_common: bool  # all, or all but one in four, moved by about this factor, and it is a shift
 
     def words(self, where: str = "") -> str:
-        """The factor in words; ``where``: in front of it."""
         which = f"all {self.points}"
         outliers = ""
         if self.outliers:
@@ -302,7 +290,6 @@ class LogRatios(Counter[int]):
     """Logarithms of many ratios in bounded memory: counts in steps of half a per cent, up to exp(±10)."""
 
     def add(self, log_ratio: float) -> None:
-        """Take one more."""
         self[round(min(10.0, max(-10.0, log_ratio)) / _STEP)] += 1
 
     def median(self) -> float:

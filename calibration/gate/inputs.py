@@ -29,14 +29,11 @@ _MAX_LABEL = 100
 class Given(NamedTuple):
     """What is said about starts whose file or log does not say it."""
 
-    hardware: HardwareLike | None = None
-    """Node; None: of a log, the host of the profile."""
-    model: ModelLike | None = None
-    """Model, where a log names none that is known here."""
+    hardware: HardwareLike | None = None  # node; None: of a log, the host of the profile
+    model: ModelLike | None = None  # model, where a log names none that is known here
     page_cache: str = "unknown"
     compile_cache: str = "unknown"
-    process_start_s: float | None = None
-    """Of logs: seconds from the start of the process to the first line."""
+    process_start_s: float | None = None  # of logs: seconds from the start of the process to the first line
 
 
 def read_candidates(

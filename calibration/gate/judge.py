@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from calibration.gate.figures import (
@@ -74,7 +74,6 @@ class Rules(Limits):
         return self.factor if figure.kind == "total" or self.phase_factor is None else self.phase_factor
 
     def finding(self, kind: str, run: str, phase: str, text: str, excess_s: float = 0.0) -> Finding:
-        """A finding that fails where its kind does."""
         return Finding(kind, run, phase, text, kind in self.fail_on, excess_s)
 
 
@@ -145,8 +144,6 @@ def find_state(
 
 
 class FigureCheck(NamedTuple):
-    """One figure beside what is expected of it."""
-
     figure: MeasuredValue
     slow: ExpectedTime  # with the slower of the states that are judged
     fast: ExpectedTime
@@ -176,8 +173,11 @@ class FigureCheck(NamedTuple):
 
 
 def _checks(figures: Sequence[MeasuredValue], slow: Forecast, fast: Forecast, seen: Forecast) -> list[FigureCheck]:
-    pairs = [sorted((slow.of(figure), fast.of(figure)), key=lambda time: -time.seconds) for figure in figures]
-    return [FigureCheck(figure, *pair, seen.of(figure)) for figure, pair in zip(figures, pairs, strict=True)]
+    checks = []
+    for figure in figures:
+        longer, shorter = sorted((slow.of(figure), fast.of(figure)), key=lambda time: -time.seconds)
+        checks.append(FigureCheck(figure, longer, shorter, seen.of(figure)))
+    return checks
 
 
 class RunCheck:
@@ -253,11 +253,8 @@ class RunCheck:
         return GateRow(self.label, figure.name, *times, verdict)
 
     def verdict(self) -> str:
-        """The most severe of what the rows say."""
         found = {row.verdict for row in self.rows} | {"state" for state in self.states if state.is_other}
         return next((kind for kind in ("regression", "drift", "state", "gain") if kind in found), "ok")
-
-    # --- words ----------------------------------------------------------------------------------------------------------
 
     def findings(self) -> Iterator[Finding]:
         """What there is to say, the most severe first."""
@@ -370,7 +367,6 @@ def gate(
 
 
 def _kinds(kinds: Iterable[str]) -> tuple[str, ...]:
-    """Kinds of findings in their order. Raises UnknownNameError or ConfigError."""
     if isinstance(kinds, str) or not isinstance(kinds, Iterable):
         raise wrong_type("fail_on", kinds, "a list of kinds", f"known: {', '.join(KINDS)}")
     given = [*kinds]
@@ -396,7 +392,6 @@ class GateRun:
         self._notes: Counter[str] = Counter()
 
     def take(self, candidate: Candidate) -> None:
-        """Judge one more run."""
         run = candidate.run
         if run is not None and not isinstance(run, RunRecord):
             raise wrong_type("runs", run, "a run record", "read files with read_runs")
@@ -415,38 +410,38 @@ class GateRun:
             listed.append((self._number, verdict))
 
     def _judge(self, candidate: Candidate, label: str, status: str) -> RunVerdict:
-        run, rules = candidate.run, self._rules
-        failed = [] if status == "ok" else [self._failed_start(candidate, label, status)]
-        if run is None:
-            if not failed:
-                raise missing("run", "a start that came up has no record", "give its record")
-            return RunVerdict(label, "", "", "", status, "failed_start", (), tuple(failed))
-        names = one_line(run.model.name, 200), one_line(run.hardware.name, 200)
-        try:
-            expectation = self._expectation(run.model, run.hardware, run.engine, rules.profile, rules.level)
-            check = RunCheck(run, label, expectation, rules)
-        except StartupModelError as reason:
-            if not failed:
-                raise
-            # that it failed counts; that it cannot be predicted may be why
-            failed.append(Finding("domain", label, "", f"it cannot be predicted: {reason}"))
-            return RunVerdict(label, *names, run.engine.engine, status, "failed_start", (), tuple(failed))
-        assumed = (Finding("domain", label, "", note) for note in candidate.notes)
-        findings = (*failed, *check.findings(), *assumed)
-        self._pool(check, findings)
-        verdict = "failed_start" if failed else check.verdict()
-        return RunVerdict(label, *names, expectation.engine_name, status, verdict, check.rows, findings)
-
-    def _failed_start(self, candidate: Candidate, label: str, status: str) -> Finding:
-        run, evidence = candidate.run, candidate.evidence
-        shown = f"; {one_line(evidence, 300)}" if evidence else ""
-        if run is not None and run.phases and not evidence:
-            last = max(run.phases, key=[*map(str, PHASES)].index)
-            shown = f"; the last phase that it measured is {last}"
-        return self._rules.finding("failed_start", label, "", f"status {status}: the server did not come up{shown}")
+        run, rules, evidence = candidate.run, self._rules, candidate.evidence
+        findings: list[Finding] = []
+        if status != "ok":
+            shown = f"; {one_line(evidence, 300)}" if evidence else ""
+            if run is not None and run.phases and not evidence:
+                last = max(run.phases, key=[*map(str, PHASES)].index)
+                shown = f"; the last phase that it measured is {last}"
+            text = f"status {status}: the server did not come up{shown}"
+            findings.append(rules.finding("failed_start", label, "", text))
+        rows: tuple[GateRow, ...] = ()
+        names, verdict = ("", "", ""), "failed_start"
+        if run is None and not findings:
+            raise missing("run", "a start that came up has no record", "give its record")
+        if run is not None:
+            engine = run.engine.engine
+            try:
+                expectation = self._expectation(run.model, run.hardware, run.engine, rules.profile, rules.level)
+                check = RunCheck(run, label, expectation, rules)
+            except StartupModelError as reason:
+                if not findings:
+                    raise
+                # that it failed counts; that it cannot be predicted may be why
+                findings.append(Finding("domain", label, "", f"it cannot be predicted: {reason}"))
+            else:
+                rows, engine, verdict = check.rows, expectation.engine_name, verdict if findings else check.verdict()
+                findings += check.findings()
+                findings += (Finding("domain", label, "", note) for note in candidate.notes)
+                self._pool(check, findings)
+            names = one_line(run.model.name, 200), one_line(run.hardware.name, 200), engine
+        return RunVerdict(label, *names, status, verdict, rows, tuple(findings))
 
     def _pool(self, check: RunCheck, findings: Iterable[Finding]) -> None:
-        """Add a run to what is kept of all."""
         for figure, _, _, seen in (line for line in check.checks if line.is_resolved):
             if seen.seconds > 0 and figure.is_apart and not figure.is_partial and _has_room(self._pools, figure.name):
                 self._pools[figure.name].add(log_ratio(figure.measured_s, seen.seconds))
@@ -468,8 +463,7 @@ class GateRun:
         failed, passed = self._listed[False], self._listed[True]
         listed = sorted([*failed, *passed[: max(0, MAX_LISTED - len(failed))]])
         rules = self._rules
-        order = dict.fromkeys([*map(str, PHASES), *self._pools])
-        pools = {name: self._pools[name] for name in order if name in self._pools}
+        pools = {name: self._pools[name] for name in [*map(str, PHASES), *self._pools] if name in self._pools}
         return GateReport(
             passed=not self._failures and not any(finding.fails for finding in overall),
             profile=one_line(rules.profile.name, 200),
@@ -487,25 +481,34 @@ class GateRun:
         )
 
     def _overall(self) -> Iterator[Finding]:
-        """What all runs together show."""
-        number = self._number
-        bad = {status: count for status, count in self._statuses.items() if status != "ok"}
-        if bad:
-            words = ", ".join(f"{status} {count}" for status, count in sorted(bad.items()))
-            text = f"{sum(bad.values())} of {number} starts did not come up ({words})"
-            yield self._rules.finding("failed_start", "", "", text)
+        number, say = self._number, partial(self._rules.finding, run="")
+        if bad := sorted((status, count) for status, count in self._statuses.items() if status != "ok"):
+            words = ", ".join(f"{status} {count}" for status, count in bad)
+            text = f"{sum(count for _, count in bad)} of {number} starts did not come up ({words})"
+            yield say("failed_start", phase="", text=text)
         for name, count in self._beyond.most_common():
             if name not in TOTALS or not self._beyond.keys() - TOTALS:
-                yield self._regression(name, count)
-        yield from self._drift()
+                yield say("regression", phase=name, text=self._regression_words(name, count))
+        enough = max((pool.total() for pool in self._processor.values()), default=0) / 2
+        points = [Point(name, pool.median(), 0.0) for name, pool in self._processor.items() if pool.total() >= enough]
+        if (shift := common_shift(points)).is_common:
+            yield Finding("drift", "", "", shift.words("in the median of the runs, "))
+        if (loads := self._storage).total() > 1:
+            text = f"{loads.total()} loads moved alone, to {math.exp(loads.median()):.2f} times what storage needs by the profile"
+            scatter = f"(scatter {loads.scatter():.0%})"
+            if loads.scatter() <= _MAX_LOG_ERROR:
+                yield Finding("drift", "", LOAD, f"{text} {scatter}: one bandwidth changed")
+            else:
+                text += f", but not by one factor {scatter}: no bandwidth alone explains them"
+                yield say("regression", phase=LOAD, text=text)
         total = self._pools.get("total") or self._pools.get("measured phases")
         if total and total.median() < -math.log(self._rules.factor):
             times = f"{math.exp(total.median()):.2f} times the prediction in the median of {total.total()} runs"
-            yield self._rules.finding("gain", "", "total", f"totals are {times}: {_STALE}")
+            yield say("gain", phase="total", text=f"totals are {times}: {_STALE}")
         for text, count in self._notes.most_common():
             yield Finding("domain", "", "", text if count == number else f"{text} ({count} of {number} runs)")
 
-    def _regression(self, name: str, count: int) -> Finding:
+    def _regression_words(self, name: str, count: int) -> str:
         pool = self._pools.get(name, LogRatios())
         text = f"{name} is beyond its limit in {count} of {self._number} runs"
         if pool:
@@ -514,23 +517,7 @@ class GateRun:
             text += "; in few of them: look for what else ran then"
         if pool.total() > 2 and name in TOTALS and abs(pool.median()) > pool.scatter() * 3:
             text += "; all by about one factor: if phases were measured, drift of the host could be told"
-        return self._rules.finding("regression", "", name, text)
-
-    def _drift(self) -> Iterator[Finding]:
-        enough = max((pool.total() for pool in self._processor.values()), default=0) / 2
-        pools = {name: pool for name, pool in self._processor.items() if pool.total() >= enough}
-        shift = common_shift([Point(name, pool.median(), 0.0) for name, pool in pools.items()])
-        if shift.is_common:
-            yield Finding("drift", "", "", shift.words("in the median of the runs, "))
-        loads = self._storage
-        if loads.total() > 1:
-            low = f"{loads.total()} loads moved alone, to {math.exp(loads.median()):.2f} times what storage needs by the profile"
-            scatter = f"(scatter {loads.scatter():.0%})"
-            if loads.scatter() <= _MAX_LOG_ERROR:
-                yield Finding("drift", "", LOAD, f"{low} {scatter}: one bandwidth changed")
-            else:
-                text = f"{low}, but not by one factor {scatter}: no bandwidth alone explains them"
-                yield self._rules.finding("regression", "", LOAD, text)
+        return text
 
 
 def _has_room(kept: Collection[str], name: str) -> bool:

@@ -68,10 +68,8 @@ Factor = Annotated[float, Field(gt=1.0, le=1000.0)]
 class Limits(FrozenModel):
     """How far two times may be apart."""
 
-    factor: Factor
-    """1.5 lets half as much again pass."""
-    floor_s: Annotated[float, Field(ge=0.0, le=1e6)]
-    """What is shorter does not count."""
+    factor: Factor  # 1.5 lets half as much again pass
+    floor_s: Annotated[float, Field(ge=0.0, le=1e6)]  # what is shorter does not count
 
 
 class Candidate(NamedTuple):
@@ -97,18 +95,12 @@ class GateRow(NamedTuple):
     """A phase, several joined by +, ``rest`` (wall time that no other figure holds), ``total``, ``measured phases`` (where there is no wall time) or ``from the first line``
     (of a log, which begins some seconds after its process: a part of the total)."""
     measured_s: float
-    predicted_s: float
-    """By the profile; where the state of a cache is unknown, with the slower one."""
-    fastest_s: float
-    """The same with the faster state."""
-    limit_s: float
-    """predicted_s × factor."""
-    interval_s: tuple[float, float]
-    """What the profile's own errors allow, at the report's level."""
-    resolution_s: float
-    """What the stamps of the run resolve of this figure."""
-    verdict: str
-    """ok, regression, drift, state (explained by the state of a cache), gain, or one of ``NOT_COUNTED``."""
+    predicted_s: float  # by the profile; where the state of a cache is unknown, with the slower one
+    fastest_s: float  # the same with the faster state
+    limit_s: float  # predicted_s × factor
+    interval_s: tuple[float, float]  # what the profile's own errors allow, at the report's level
+    resolution_s: float  # what the stamps of the run resolve of this figure
+    verdict: str  # ok, regression, drift, state (explained by the state of a cache), gain, or one of ``NOT_COUNTED``
 
     @property
     def ratio(self) -> float | None:
@@ -117,27 +109,18 @@ class GateRow(NamedTuple):
 
     @property
     def excess_s(self) -> float:
-        """Measured less predicted."""
         return self.measured_s - self.predicted_s
 
 
 class Finding(NamedTuple):
-    """Something that was noticed."""
-
-    kind: str
-    """One of ``KINDS``."""
-    run: str
-    """Label of the run; empty: over all runs."""
-    phase: str
-    """The phase or cache it is about; empty: the start as a whole."""
+    kind: str  # one of ``KINDS``
+    run: str  # label of the run; empty: over all runs
+    phase: str  # the phase or cache it is about; empty: the start as a whole
     text: str
-    fails: bool = False
-    """Whether it fails the gate."""
-    excess_s: float = 0.0
-    """Seconds measured beyond the prediction."""
+    fails: bool = False  # whether it fails the gate
+    excess_s: float = 0.0  # seconds measured beyond the prediction
 
     def line(self) -> str:
-        """The finding in one line."""
         return f"{self.kind.replace('_', ' ')}: {self.text}"
 
 
@@ -149,8 +132,7 @@ class RunVerdict(NamedTuple):
     hardware: str
     engine: str
     status: str
-    verdict: str
-    """The most severe kind of its findings (domain aside), or ok."""
+    verdict: str  # the most severe kind of its findings (domain aside), or ok
     rows: tuple[GateRow, ...]
     findings: tuple[Finding, ...]
 
@@ -169,7 +151,6 @@ class RunVerdict(NamedTuple):
         return (finding.line() for finding in self.findings if alone or finding.kind != "domain")
 
     def outcome(self) -> str:
-        """One line about the run: its total, or how it ended."""
         if self.status != "ok" or self.total is None:
             return self.verdict if self.status == "ok" else f"status {self.status}"
         total = self.total
@@ -181,12 +162,9 @@ class PhaseSummary(NamedTuple):
     """One phase over all runs."""
 
     runs: int
-    median_ratio: float
-    """Of measured over predicted, with the states that the runs show."""
-    scatter: float
-    """Standard deviation of the logarithm of that ratio, from the median absolute deviation."""
-    beyond: int
-    """Runs in which it is a regression."""
+    median_ratio: float  # of measured over predicted, with the states that the runs show
+    scatter: float  # standard deviation of the logarithm of that ratio, from the median absolute deviation
+    beyond: int  # runs in which it is a regression
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +192,6 @@ class GateReport:
 
     @property
     def rows(self) -> tuple[GateRow, ...]:
-        """The rows of all listed runs."""
         return tuple(row for run in self.runs for row in run.rows)
 
     @property
@@ -243,9 +220,6 @@ class GateReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data under the names of the attributes."""
         return plain(self)  # type: ignore[no-any-return]
-
-
-# --- tables -------------------------------------------------------------------------------------------------------------
 
 
 def print_gate(console: Console, report: GateReport) -> None:
@@ -310,12 +284,7 @@ def _ratio(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}"
 
 
-# --- JUnit --------------------------------------------------------------------------------------------------------------
-
-
 class _Case(NamedTuple):
-    """One test case."""
-
     group: str
     name: str
     seconds: float

@@ -39,15 +39,16 @@ def measure_memory(facts: HostFacts, budget: Budget) -> Found:
     total = min(max(2 * _TIMES_CACHE * caches, _MIN_BYTES), _MAX_BYTES, int(available_memory() / 4))
     slices = _slices(total, facts.cores)
     if not slices:
-        return Found((), ("memory bandwidth: too little memory is free to measure it",))
+        return Found.warn("memory bandwidth: too little memory is free to measure it")
     moved = float(sum(source.nbytes for source, _ in slices) * 2)
     rates = _copy_rates(slices, moved, budget)
     words = f"numpy copies, {len(slices)} at once, buffers {moved / caches:.0f} times the caches, best repetition"
     took = time.monotonic() - begin
-    measured = Measurement.of(MEMORY, rates, "B/s", words, took, value=max(rates), size=moved / 2)
-    is_small = moved < 2 * _TIMES_CACHE * caches * 0.9
-    warning = f"memory bandwidth: the buffers ({format_bytes(moved)}) are not much larger than the caches ({format_bytes(caches)})"
-    return Found((measured,), (warning,) if is_small else ())
+    found = Found((Measurement.of(MEMORY, rates, "B/s", words, took, value=max(rates), size=moved / 2),))
+    if moved >= 2 * _TIMES_CACHE * caches * 0.9:
+        return found
+    sizes = f"the buffers ({format_bytes(moved)}) are not much larger than the caches ({format_bytes(caches)})"
+    return found._replace(warnings=(f"memory bandwidth: {sizes}",))
 
 
 def _slices(total: int, threads: int) -> list[_Buffers]:

@@ -111,23 +111,17 @@ def probe_host(
 
 
 class _Part(NamedTuple):
-    """One part of the probe."""
-
     name: str
     share: float  # of the time that is left when it begins
     max_s: float
     run: Callable[[Budget], Found]
 
 
-# --- the node -----------------------------------------------------------------------------------------------------------
-
-
 class Factors(NamedTuple):
     """What predictions of a node use without any run."""
 
     values: dict[str, float]
-    reference: str
-    """Name of the profile whose host they are relative to."""
+    reference: str  # name of the profile whose host they are relative to
 
 
 def check_tier(tier: str | None) -> StorageTier | None:

@@ -30,18 +30,10 @@ _MAX_PRINTED = 2**20
 _MAX_REASON = 160
 
 
-# --- another Python -----------------------------------------------------------------------------------------------------
-
-
 class Answer(NamedTuple):
-    """How a child ended."""
-
-    data: Mapping[str, Any] | None
-    """The JSON object on the last line that holds one; None when there is none."""
-    problem: str
-    """Why there is none; empty when there is one."""
-    seconds: float
-    """Wall time from its start to its end."""
+    data: Mapping[str, Any] | None  # the JSON object on the last line that holds one; None when there is none
+    problem: str  # why there is none; empty when there is one
+    seconds: float  # wall time from its start to its end
 
 
 class Interpreter(NamedTuple):
@@ -52,11 +44,9 @@ class Interpreter(NamedTuple):
 
     @property
     def shown_version(self) -> str:
-        """Such as 3.12.4."""
         return ".".join(map(str, self.version))
 
     def run(self, code: str, timeout_s: float) -> Answer:
-        """What a piece of code prints; at least a second is waited for it."""
         return ask([self.path, "-c", code], max(1.0, timeout_s))
 
 
@@ -111,9 +101,13 @@ def ask(words: Sequence[str], timeout_s: float) -> Answer:
             seconds = watch.ended_at() - child.started
     except StartupModelError as error:
         return Answer(None, one_line(getattr(error, "problem", "") or str(error), _MAX_REASON), 0.0)
-    lines = printed.decode("utf-8", "replace").splitlines()
-    found = _last_object(lines) if not problem and child.exit_status == 0 else None
-    return Answer(found, "" if found is not None else problem or _reason(child.exit_status, lines), seconds)
+    lines, code = printed.decode("utf-8", "replace").splitlines(), child.exit_status
+    found = _last_object(lines) if not problem and code == 0 else None
+    if found is None and not problem:
+        ends = [f": {line}" for line in lines if line.strip()][-1:]
+        ending = f"exit status {code}" if code is not None and code >= 0 else f"ended {status_words(code)}"
+        problem = one_line("".join([ending, *ends]) if code else "it printed no result", _MAX_REASON)
+    return Answer(found, problem, seconds)
 
 
 class _EndWatch(threading.Thread):
@@ -128,7 +122,6 @@ class _EndWatch(threading.Thread):
             self.start()
 
     def run(self) -> None:
-        """Wait for the end."""
         try:
             poll = select.poll()
             poll.register(self._descriptor, select.POLLIN)
@@ -147,18 +140,10 @@ class _EndWatch(threading.Thread):
 
 def _last_object(lines: Sequence[str]) -> dict[str, Any] | None:
     for line in reversed(lines):
-        if line.startswith("{"):
+        if line.startswith("{"):  # JSON of no other kind does
             with contextlib.suppress(ValueError, RecursionError):
-                value = json.loads(line)
-                if isinstance(value, dict):
-                    return value
+                return json.loads(line)  # type: ignore[no-any-return]
     return None
-
-
-def _reason(code: int | None, lines: Sequence[str]) -> str:
-    last = [line for line in lines if line.strip()][-1:]
-    ending = f"exit status {code}" if code is not None and code >= 0 else f"ended {status_words(code)}"
-    return one_line(f"{ending}{': ' + last[0] if last else ''}" if code else "it printed no result", _MAX_REASON)
 
 
 def _numbers(values: object) -> list[float]:
@@ -167,8 +152,6 @@ def _numbers(values: object) -> list[float]:
     found = [float(value) for value in items if isinstance(value, int | float) and value > 0]
     return found if len(found) == len(items) else []
 
-
-# --- start and import ---------------------------------------------------------------------------------------------------
 
 START, FIRST, REPEATED = "python_start", "import_first", "import_repeated"
 _STARTS = 5
@@ -205,22 +188,20 @@ def measure_imports(python: Interpreter, budget: Budget) -> Found:
     """
     begin, part = time.monotonic(), budget.part(0.3, _MAX_START_S)
     starts: list[float] = []
-    found = Found()
     while len(starts) < _STARTS and not (starts and part.is_spent):
         answer = python.run("print('{}')", part.left)
         if answer.data is None:
-            found = Found((), (f"start of Python: not measured: {answer.problem}",))
             break
         starts.append(answer.seconds)
+    words = f"Python {python.shown_version}, start to end, nothing to do"
+    found = Found.warn(f"start of Python: not measured: {answer.problem}")
     if starts:
-        words = f"Python {python.shown_version}, start to end, nothing to do"
         found = Found((Measurement.of(START, starts, "s", words, time.monotonic() - begin),))
-    package = _package(python, budget)
-    if package is None:
-        names = ", ".join(_packages())
-        reason = f"import: not measured: this Python has none of {names}; give the engine's (python=, --python)"
-        return found.joined(Found((), (reason,)))
-    return found.joined(_imports(python, package, budget))
+    if package := _package(python, budget):
+        return found.joined(_imports(python, package, budget))
+    names = ", ".join(_packages())
+    reason = f"import: not measured: this Python has none of {names}; give the engine's (python=, --python)"
+    return found.joined(Found.warn(reason))
 
 
 def imported(found: Found) -> str | None:
@@ -246,7 +227,7 @@ def _imports(python: Interpreter, package: str, budget: Budget) -> Found:
     first = python.run(code, budget.left)
     seconds = _inside(first)
     if not seconds:
-        return Found((), (f"import {package}: not measured: {first.problem or 'it printed no time'}",))
+        return Found.warn(f"import {package}: not measured: {first.problem or 'it printed no time'}")
     shown, taken = f"import {package} under Python {python.shown_version}", time.monotonic() - begin
     measured = Measurement.of(FIRST, seconds, "s", f"{shown}, as the page cache was found", taken)
     again: list[float] = []
@@ -260,18 +241,13 @@ def _imports(python: Interpreter, package: str, budget: Budget) -> Found:
 
 
 def _inside(answer: Answer) -> list[float]:
-    """Seconds as the child measured them; none where it did not."""
     return _numbers([answer.data.get("seconds")]) if answer.data else []
 
 
-# --- single-thread speed ------------------------------------------------------------------------------------------------
-
 KERNEL, SCORE = "python_kernel", "single_thread_score"
-PROCESSOR = "processor_score"
-"""Measured beside ``SCORE`` where the two differ: what an optimised build would have."""
+PROCESSOR = "processor_score"  # measured beside ``SCORE`` where the two differ: what an optimised build would have
 
-CHECKSUM = 250717113
-"""Of one repetition of the kernel, in every Python."""
+CHECKSUM = 250717113  # of one repetition of the kernel, in every Python
 
 REFERENCE_SECONDS: Mapping[tuple[int, int], float] = {
     (3, 9): 0.109,
@@ -294,8 +270,7 @@ makes it on request): Python 3.11 on one machine. An engine that runs in such a 
 processor does not."""
 
 _MAX_REPETITIONS = 20
-_MIN_TIMEOUT_S = 10.0
-_MIN_WAIT_S = 1.0
+_MIN_TIMEOUT_S, _MIN_WAIT_S = 10.0, 1.0
 _MIN_VERSION = (3, 9)
 _START_S = 0.5
 _BUSY = 1.15
@@ -314,15 +289,11 @@ def score_of(seconds: float, version: tuple[int, int], *, plain: bool = False) -
 class Batch(NamedTuple):
     """Repetitions of the kernel, one right after the other."""
 
-    times: tuple[float, ...]
-    """CPU seconds of each; none when something went wrong."""
+    times: tuple[float, ...]  # CPU seconds of each; none when something went wrong
     problem: str
-    implementation: str
-    """CPython, say."""
-    plain: bool
-    """Whether this Python is a plain build."""
-    seconds: float
-    """Wall time spent."""
+    implementation: str  # CPython, say
+    plain: bool  # whether this Python is a plain build
+    seconds: float  # wall time spent
 
 
 def run_kernel(python: Interpreter, budget: Budget, whole: Budget | None = None) -> Batch:
@@ -351,7 +322,7 @@ def judge_score(python: Interpreter, batches: Sequence[Batch], *, is_engines: bo
     """
     times = [seconds for batch in batches for seconds in batch.times]
     if not times:
-        return Found((), (f"single-thread score: not measured: {batches[0].problem if batches else 'no time'}",))
+        return Found.warn(f"single-thread score: not measured: {batches[0].problem if batches else 'no time'}")
     plain = any(batch.plain for batch in batches)
     moments = sum(bool(batch.times) for batch in batches)
     words = f"kernel.py under Python {python.shown_version} at {moments} moment{'s' if moments > 1 else ''}, CPU seconds of the quickest"
@@ -363,7 +334,7 @@ def judge_score(python: Interpreter, batches: Sequence[Batch], *, is_engines: bo
         scores = [(PROCESSOR, processor, ratio), (SCORE, processor / PLAIN_BUILD, same)]
     took = sum(batch.seconds for batch in batches)
     measured = [Measurement.of(KERNEL, times, "s", words, took, value=min(times))]
-    measured += [Measurement.of(name, times, "1", words, 0.0, value=value) for name, value, words in scores]
+    measured += [Measurement.of(name, times, "1", words, value=value) for name, value, words in scores]
     implementation = next(batch.implementation for batch in batches if batch.times)
     return Found(tuple(measured), tuple(_score_warnings(python, implementation, times, plain=plain, counts=counts)))
 
@@ -386,8 +357,6 @@ def _score_warnings(
         yield f"single-thread score: the host was busy (median {busy:.2f} times the quickest), the score may be too low; probe again when it is quiet"
 
 
-# --- the link to a GPU --------------------------------------------------------------------------------------------------
-
 LINK, ON_DEVICE = "host_to_device", "device_copy"
 _COPIES = {  # name -> key of what the script prints, and what was run
     LINK: ("to_device", "torch copies from pinned memory to {}"),
@@ -397,20 +366,21 @@ _COPIES = {  # name -> key of what the script prints, and what was run
 
 def measure_device(python: Interpreter, budget: Budget, *, has_gpu: bool) -> Found:
     """Bandwidth in B/s of copies to one GPU and on it, the median; nothing, with the reason, where there is none or no torch."""
-    if not has_gpu:
-        return Found((), ("host to device: not measured: this host has no GPU",))
-    begin = time.monotonic()
-    answer = python.run((_SCRIPTS / "device.py").read_text(encoding="utf-8"), budget.left)
-    if answer.data is None or "absent" in answer.data:
-        reason = answer.problem if answer.data is None else one_line(str(answer.data["absent"]), _MAX_REASON)
-        return Found((), (f"host to device: not measured: {reason}",))
-    took, size = time.monotonic() - begin, answer.data.get("size")
-    device = one_line(str(answer.data.get("device", "the GPU")), 60)
+    begin, data, problem = time.monotonic(), None, "this host has no GPU"
+    if has_gpu:
+        data, problem, _ = python.run((_SCRIPTS / "device.py").read_text(encoding="utf-8"), budget.left)
+    if data is None or "absent" in data:
+        reason = problem if data is None else one_line(str(data["absent"]), _MAX_REASON)
+        return Found.warn(f"host to device: not measured: {reason}")
+    took, size = time.monotonic() - begin, data.get("size")
+    device = one_line(str(data.get("device", "the GPU")), 60)
     moved = float(size) if isinstance(size, int) else None
-    found = [
-        Measurement.of(name, rates, "B/s", words.format(device), took if name == LINK else 0.0, size=moved)
-        for name, (key, words) in _COPIES.items()
-        if (rates := _numbers(answer.data.get(key)))
-    ]
-    is_there = any(entry.name == LINK for entry in found)
-    return Found(tuple(found), () if is_there else ("host to device: not measured: the script printed something else",))
+    found = Found()
+    for name, (key, words) in _COPIES.items():
+        if rates := _numbers(data.get(key)):
+            seconds = took if name == LINK else 0.0
+            entry = Measurement.of(name, rates, "B/s", words.format(device), seconds, size=moved)
+            found = found.joined(Found((entry,)))
+        elif name == LINK:
+            found = Found.warn("host to device: not measured: the script printed something else")
+    return found

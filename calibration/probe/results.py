@@ -20,7 +20,6 @@ class Budget(NamedTuple):
 
     @classmethod
     def of(cls, seconds: float) -> Self:
-        """From now on."""
         return cls(time.monotonic() + seconds)
 
     @property
@@ -30,7 +29,6 @@ class Budget(NamedTuple):
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left."""
         return self.left <= 0.0
 
     def part(self, share: float, max_s: float = math.inf) -> Budget:
@@ -43,17 +41,12 @@ class Measurement(NamedTuple):
 
     name: str
     value: float
-    unit: str
-    """B/s, s, or 1."""
-    spread: float | None
-    """(largest - smallest) / median of the repetitions; None where there was one."""
+    unit: str  # B/s, s, or 1
+    spread: float | None  # (largest - smallest) / median of the repetitions; None where there was one
     repetitions: int
-    size_bytes: float | None
-    """Bytes of one repetition; None where none are moved."""
-    command: str
-    """What was run, in words."""
-    seconds: float
-    """Wall time spent on it."""
+    size_bytes: float | None  # of one repetition; None where none are moved
+    command: str  # what was run, in words
+    seconds: float  # wall time spent on it
 
     @classmethod
     def of(
@@ -62,12 +55,11 @@ class Measurement(NamedTuple):
         values: Sequence[float],
         unit: str,
         command: str,
-        seconds: float,
+        seconds: float = 0.0,
         *,
         value: float | None = None,
         size: float | None = None,
     ) -> Self:
-        """From repetitions: their median, or ``value``."""
         value = median(values) if value is None else value
         return cls(name, value, unit, spread_of(values), len(values), size, command, seconds)
 
@@ -101,12 +93,14 @@ class Found(NamedTuple):
     measurements: tuple[Measurement, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @classmethod
+    def warn(cls, text: str) -> Self:
+        return cls((), (text,))
+
     def value(self, name: str) -> float | None:
-        """The measurement of that name; None where it could not be made."""
         return next((entry.value for entry in self.measurements if entry.name == name), None)
 
     def joined(self, *others: Found) -> Found:
-        """All of them, this one first."""
         parts = (self, *others)
         return Found(*(tuple(entry for part in parts for entry in part[i]) for i in (0, 1)))  # type: ignore[arg-type]
 
@@ -114,11 +108,9 @@ class Found(NamedTuple):
 class ProbeProgress(NamedTuple):
     """How far a probe has come."""
 
-    done: int
-    """Parts that are done."""
+    done: int  # parts that are done
     of: int
-    doing: str
-    """What it does now."""
+    doing: str  # what it does now
 
 
 @dataclass(frozen=True)
@@ -143,14 +135,9 @@ class ProbeReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; keys as the attributes."""
-        return {
-            "hardware": self.hardware.model_dump(mode="json", exclude_none=True),
-            "measurements": [entry._asdict() for entry in self.measurements],
-            "scale_factors": dict(self.scale_factors),
-            "reference": self.reference,
-            "warnings": list(self.warnings),
-            "seconds": self.seconds,
-        }
+        node = self.hardware.model_dump(mode="json", exclude_none=True)
+        listed = {"measurements": [entry._asdict() for entry in self.measurements], "warnings": list(self.warnings)}
+        return vars(self) | {"hardware": node, "scale_factors": dict(self.scale_factors)} | listed
 
     def closing_lines(self) -> list[str]:
         """What there is to say beside the measurements, for people."""
@@ -162,9 +149,6 @@ class ProbeReport:
         ]
 
     def text(self) -> str:
-        """A few lines for people."""
-        lines = [
-            f"{entry.name:20s} {entry.shown_value:>12s}  spread {entry.shown_spread:>4s}  {entry.shown_run}"
-            for entry in self.measurements
-        ]
+        rows = ((entry.name, entry.shown_value, entry.shown_spread, entry.shown_run) for entry in self.measurements)
+        lines = (f"{name:20s} {value:>12s}  spread {spread:>4s}  {run}" for name, value, spread, run in rows)
         return "\n".join([*lines, *self.closing_lines()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import random
@@ -39,29 +40,20 @@ _MAX_WINDOW, _MIN_WINDOW = 2**27, STREAMS[-1] * CHUNK
 _MAX_READ = 2**29  # bytes of one repetition
 _REPETITIONS = 3
 _WRITING_SHARE, _COLD_SHARE = 0.3, 0.7
-_STILL_RESIDENT = 0.1
-_LIKE_HOT = 0.7
-_NEARLY = 0.9
+_STILL_RESIDENT, _LIKE_HOT, _NEARLY = 0.1, 0.7, 0.9
 _IN_MEMORY = frozenset(["tmpfs", "ramfs", "hugetlbfs"])
 _NO_DISK = "storage: this file system lies in memory, nothing on it is cold; predict with page_cache='hot'"
 
 
 def cold_name(streams: int) -> str:
-    """Name of the measurement from the device."""
     return f"storage_cold_{streams}"
 
 
 def hot_name(streams: int) -> str:
-    """Name of the measurement from the page cache."""
     return f"storage_hot_{streams}"
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------
-
-
 class Extent(NamedTuple):
-    """A piece of a file."""
-
     path: Path
     offset: int
     size: int
@@ -70,12 +62,9 @@ class Extent(NamedTuple):
 class Reading(NamedTuple):
     """What some streams have read."""
 
-    size: int
-    """Bytes."""
-    seconds: float
-    """Wall time from their common start to the end of the last one."""
-    planned: int
-    """Bytes that they were to read; fewer were read where the time was up."""
+    size: int  # bytes
+    seconds: float  # wall time from their common start to the end of the last one
+    planned: int  # bytes that they were to read; fewer were read where the time was up
 
     @property
     def is_cut_short(self) -> bool:
@@ -84,7 +73,6 @@ class Reading(NamedTuple):
 
     @property
     def bandwidth(self) -> float:
-        """B/s of all streams together."""
         return self.size / self.seconds
 
 
@@ -127,10 +115,10 @@ def _read(extents: Sequence[Extent], window: memoryview, budget: Budget, direct:
                 with window[place : place + CHUNK] as part:
                     count = os.preadv(descriptor, [part], extent.offset + offset)
                 total += count
-                if count < CHUNK or budget.is_spent:  # the end of the file, or of the time
+                if budget.is_spent:
+                    return total
+                if count < CHUNK:  # the end of the file
                     break
-        if budget.is_spent:
-            break
     return total
 
 
@@ -145,24 +133,18 @@ def _opened(path: Path, direct: bool) -> Iterator[int]:
 
 def can_read_directly(path: Path) -> bool:
     """Whether the file can be read past the page cache (O_DIRECT)."""
-    if not hasattr(os, "O_DIRECT"):
-        return False
     try:
-        with _opened(path, True) as descriptor, mmap.mmap(-1, mmap.PAGESIZE) as buffer, memoryview(buffer) as view:
-            return os.preadv(descriptor, [view], 0) > 0
+        with _opened(path, True) as descriptor, mmap.mmap(-1, mmap.PAGESIZE) as page, memoryview(page) as view:
+            return hasattr(os, "O_DIRECT") and os.preadv(descriptor, [view], 0) > 0
     except OSError:
         return False
-
-
-# --- what is read: the weights in a folder, or a file of its own --------------------------------------------------------
 
 
 class Sample(NamedTuple):
     """Pieces of files to read."""
 
     extents: tuple[Extent, ...]
-    words: str
-    """Whose bytes they are."""
+    words: str  # whose bytes they are
 
     def turns(self, size: int) -> Iterator[tuple[Extent, ...]]:
         """About ``size`` bytes at a time, for ever: other ones each time as long as there are others, then from the start again."""
@@ -175,10 +157,8 @@ class Sample(NamedTuple):
 class Place(NamedTuple):
     """The folder whose storage is measured."""
 
-    folder: Path | None
-    """None: the one for temporary files."""
-    moved: str = ""
-    """Why it is another one than was given; empty when it is not."""
+    folder: Path | None  # None: the one for temporary files
+    moved: str = ""  # why it is another one than was given; empty when it is not
 
 
 def check_folder(folder: str | os.PathLike[str] | None) -> Path | None:
@@ -200,8 +180,8 @@ def place_of(folder: Path | None) -> Place:
     if folder is None or _can_write(folder) or _size(_weights(folder)) >= _FEW:
         return Place(folder)
     other = default_folder()
-    why = f"storage: {folder} holds next to no weights and no file can be made in it: measured in {other} instead, which may lie on another drive"
-    return Place(other, why)
+    why = f"{folder} holds next to no weights and no file can be made in it"
+    return Place(other, f"storage: {why}: measured in {other} instead, which may lie on another drive")
 
 
 def default_folder() -> Path:
@@ -212,7 +192,6 @@ def default_folder() -> Path:
 
 
 def in_memory(folder: Path) -> bool:
-    """Whether the file system of a folder lies in memory."""
     return file_system_of(folder).kind in _IN_MEMORY
 
 
@@ -282,19 +261,14 @@ def _own_file(folder: Path, budget: Budget) -> Iterator[Path]:
 def _own_size(folder: Path) -> int:
     """Bytes of the file: a share of the free space at most, and of the memory where the folder lies in it."""
     space = os.statvfs(folder)
-    size = min(_MAX_OWN, space.f_bavail * space.f_frsize // _SHARE_OF_FREE)
-    if in_memory(folder):
-        size = min(size, int(available_memory() / _SHARE_OF_FREE))
-    if size < CHUNK:
-        raise InputFileError(f"{folder}: too little space is left for a temporary file")
-    return size // CHUNK * CHUNK
+    free = min(space.f_bavail * space.f_frsize, available_memory() if in_memory(folder) else math.inf)
+    if size := min(_MAX_OWN, int(free / _SHARE_OF_FREE)) // CHUNK * CHUNK:
+        return size
+    raise InputFileError(f"{folder}: too little space is left for a temporary file")
 
 
 def _unlinked(descriptor: int, path: Path) -> Path:
-    """Another way to an open file, whose name is removed at once: then nothing is left of it however this process ends.
-
-    On local file systems of Linux; elsewhere the name stays until the end.
-    """
+    """Another way to an open file, whose name is removed at once, so that nothing is left however this process ends; on local file systems of Linux."""
     opened = Path(f"/proc/self/fd/{descriptor}")
     if file_system_of(path.parent).tier == "local_nvme":
         with contextlib.suppress(OSError):
@@ -318,16 +292,13 @@ def _fill(descriptor: int, size: int, budget: Budget) -> None:
     os.fdatasync(descriptor)
 
 
-# --- measuring ----------------------------------------------------------------------------------------------------------
-
-
 class _Way(NamedTuple):
     """A way of reading that is measured."""
 
     name: str
     streams: int
     how: str
-    read: Callable[[Budget], Reading | str]  # words: why it could not be done
+    read: Callable[[Budget], Reading]
 
 
 def measure_storage(folder: Path | None, budget: Budget, say: Callable[[str], None], *, least: int = MIN_WEIGHTS) -> Found:  # fmt: skip
@@ -338,19 +309,19 @@ def measure_storage(folder: Path | None, budget: Budget, say: Callable[[str], No
     a temporary file.
     """
     if not hasattr(os, "preadv"):
-        return Found((), ("storage: not measured: this platform has no preadv",))
+        return Found.warn("storage: not measured: this platform has no preadv")
     size = max(STREAMS[-1] * EXTENT, min(_MAX_READ, int(available_memory() / 8)))
     cut: list[str] = []
     say("storage: preparing")
     try:
         with sample_of(folder, budget.part(_WRITING_SHARE), least) as sample, memory_window() as window:
-            found = Found((), (_NO_DISK,))
+            found = Found.warn(_NO_DISK)
             if not in_memory(folder or default_folder()):
                 found = _measured(_cold_ways(sample, size, window), sample, budget.part(_COLD_SHARE), say, cut)
             found = found.joined(_measured(_hot_ways(sample, size, window, budget), sample, budget, say, cut))
     except (OSError, StartupModelError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
-        return Found((), (f"storage: not measured: {reason}",))
+        return Found.warn(f"storage: not measured: {reason}")
     return found.joined(Found((), (*_cut_short(cut), *_suspicions(found))))
 
 
@@ -358,17 +329,14 @@ def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[s
     """Repetitions of each way, one at least, as long as its share of the time lasts; ``cut`` gets the ways for which that was not enough."""
     found, warnings = [], []
     for index, way in enumerate(ways):
-        if way.streams > len(sample.extents):
-            warnings.append(f"storage: {way.name}: too few bytes for {way.streams} readers at once, left out")
-            continue
-        say(f"storage: {way.name}")
         begin = time.monotonic()
         try:
+            if way.streams > len(sample.extents):
+                raise StartupModelError(f"too few bytes for {way.streams} readers at once")
+            say(f"storage: {way.name}")
             readings = _repeat(way, budget.part(1 / (len(ways) - index)))
-        except OSError as error:
-            readings = f"{error.strerror or error}"
-        if isinstance(readings, str):
-            warnings.append(f"storage: {way.name}: {readings}, left out")
+        except (OSError, StartupModelError) as error:
+            warnings.append(f"storage: {way.name}: {getattr(error, 'strerror', None) or error}, left out")
             continue
         if len(readings) < _REPETITIONS or any(reading.is_cut_short for reading in readings):
             cut.append(way.name)
@@ -379,16 +347,13 @@ def _measured(ways: list[_Way], sample: Sample, budget: Budget, say: Callable[[s
     return Found(tuple(found), tuple(warnings))
 
 
-def _repeat(way: _Way, budget: Budget) -> list[Reading] | str:
-    """The readings, or why there are none."""
+def _repeat(way: _Way, budget: Budget) -> list[Reading]:
+    """One reading at least. Raises OSError, or StartupModelError where there is none."""
     readings: list[Reading] = []
     while len(readings) < _REPETITIONS and not (readings and budget.is_spent):
-        reading = way.read(budget.part(1 / (_REPETITIONS - len(readings))))
-        if isinstance(reading, str):
-            return reading
-        if reading.size == 0:
-            return "nothing could be read"
-        readings.append(reading)
+        readings.append(way.read(budget.part(1 / (_REPETITIONS - len(readings)))))
+        if not readings[-1].size:
+            raise StartupModelError("nothing could be read")
     return readings
 
 
@@ -413,9 +378,7 @@ def _hot_ways(sample: Sample, size: int, window: memoryview, budget: Budget) -> 
     filled = read_streams(extents, 1, window, budget.part(0.5))
     how = f"from the page cache into memory (the same {format_bytes(filled.size)}, read before)"
     ends = accumulate(extent.size for extent in extents)
-    kept = extents[
-        : max(1, sum(end <= filled.size for end in ends))
-    ]  # the first pieces that were read whole; one at least
+    kept = extents[: max(1, sum(end <= filled.size for end in ends))]  # that were read whole; one at least
 
     def read(streams: int, left: Budget) -> Reading:
         return read_streams(kept, streams, window, left)._replace(planned=filled.planned)
@@ -423,23 +386,16 @@ def _hot_ways(sample: Sample, size: int, window: memoryview, budget: Budget) -> 
     return [_Way(hot_name(n), n, how, partial(read, n)) for n in STREAMS if n <= len(kept)]
 
 
-def _read_evicted(
-    turns: Iterator[tuple[Extent, ...]], streams: int, window: memoryview, budget: Budget
-) -> Reading | str:
-    """Of files that were taken out of the page cache first; not where they are seen to stay in it."""
+def _read_evicted(turns: Iterator[tuple[Extent, ...]], streams: int, window: memoryview, budget: Budget) -> Reading:
+    """Of files that were taken out of the page cache first. Raises StartupModelError where they cannot be, or are seen to stay in it."""
     extents = next(turns)
-    try:
-        evict(extents)
-        held = resident_fraction(extents)
-    except StartupModelError as error:
-        return str(error)
-    if held is not None and held > _STILL_RESIDENT:
-        return "the files stay in the page cache (in use?)"
+    evict(extents)
+    if (resident_fraction(extents) or 0.0) > _STILL_RESIDENT:
+        raise StartupModelError("the files stay in the page cache (in use?)")
     return read_streams(extents, streams, window, budget)
 
 
 def _cut_short(names: Sequence[str]) -> Iterator[str]:
-    """Which measurements ended before their three readings."""
     if names:
         yield f"storage: the time was up before all was read, fewer bytes count: {', '.join(names)}; give more seconds"
 
