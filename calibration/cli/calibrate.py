@@ -39,8 +39,7 @@ ProfileOption = Annotated[
     str | None, typer.Option("--profile", help="Judge this profile as it is, instead of fitting anew.")
 ]
 ByOption = Annotated[
-    str,
-    typer.Option("--by", help="What is left out: model, host, dataset, or an engine setting such as quantization."),
+    str, typer.Option("--by", help="What is left out: model, host, dataset, or an engine setting such as quantization.")
 ]
 
 

@@ -79,29 +79,17 @@ class FitReport(NamedTuple):
 
     def text(self) -> str:
         """The report in words, one line a finding."""
-        told = (
-            (not self.converged, "the solver did not converge: look for runs that contradict each other"),
-            (self.at_bound, "a scale ran into its bound: check the units of the runs"),
-            (
-                self.too_few_groups,
-                f"fewer than {ENOUGH_GROUPS} models: the interval rests on the spread between reference hosts; profile more models",
-            ),
-            (
-                bool(self.not_identifiable),
-                f"not told apart by these runs, in the prior's proportions: {', '.join(self.not_identifiable)}; other kinds of runs would",
-            ),
-            (
-                self.page_cache_mixed,
-                "page-cache states are mixed: say hot or cold run by run, or make them so before the start",
-            ),
-            (
-                self.version_mismatch,
-                "engine versions differ, or differ from the prior's: effects of versions are taken from the prior; fit one version at a time",
-            ),
-        )
+        told = {
+            "the solver did not converge: look for runs that contradict each other": not self.converged,
+            "a scale ran into its bound: check the units of the runs": self.at_bound,
+            f"fewer than {ENOUGH_GROUPS} models: the interval rests on the spread between reference hosts; profile more models": self.too_few_groups,
+            f"not told apart by these runs, in the prior's proportions: {', '.join(self.not_identifiable)}; other kinds of runs would": self.not_identifiable,
+            "page-cache states are mixed: say hot or cold run by run, or make them so before the start": self.page_cache_mixed,
+            "engine versions differ, or differ from the prior's: effects of versions are taken from the prior; fit one version at a time": self.version_mismatch,
+        }
         lines = [
             f"runs: {self.runs_used}, models: {self.groups}; residuals {self.residual_rms:.2f} standard deviations",
-            *(words for is_so, words in told if is_so),
+            *(words for words, is_so in told.items() if is_so),
             *(f"unlike the prior: {words}" for words in self.far_from_prior),
         ]
         for title, notes in (

@@ -45,7 +45,6 @@ class FittedSet(NamedTuple):
 
     values: Mapping[str, float]
     std_errors: Mapping[str, float]
-    observations: int
 
 
 class HostFit(NamedTuple):
@@ -171,7 +170,6 @@ def _scale_set(members: Sequence[Observation], factors: Mapping[str, float], def
     return FittedSet(
         values={name: value * factor for name, value in default.values.items()},
         std_errors={name: error * factor for name, error in default.std_errors.items()},
-        observations=len(members),
     )
 
 
@@ -209,7 +207,6 @@ def _fit_set(
         FittedSet(
             values=dict(zip(names, map(float, values), strict=True)) | dict.fromkeys(fixed, 0.0),
             std_errors=dict(zip(names, map(float, errors), strict=True)),
-            observations=len(members),
         ),
         {session: factors[session] for session in free},
     )

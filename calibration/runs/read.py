@@ -243,11 +243,6 @@ def _is_document(first: bytes) -> bool:
     return len(first) >= build.SAMPLE and any(mark in first for mark in marks)
 
 
-def _read_document(source: Source, advance: Advance) -> Iterator[Attempt]:
-    """One JSON object, or an array of them."""
-    yield from _read_items(source, advance, build.MAX_JSON, lambda content, path: [build.parse_document(content, path)])
-
-
 _YAML_MARK = re.compile(rb"^(?:- |\? )?[ \t]{0,8}[\"']?model[\"']?[ \t]{0,8}:", re.MULTILINE)
 _YAML_RECORD = re.compile(
     rb"^[ \t-]{0,12}[\"']?(?:phases|startup_wall_secs|wall_s|load_format)[\"']?[ \t]{0,8}:", re.MULTILINE
@@ -258,9 +253,14 @@ def _is_yaml(first: bytes) -> bool:
     return bool(_YAML_MARK.search(first)) and bool(_YAML_RECORD.search(first))
 
 
+def _read_document(source: Source, advance: Advance) -> Iterator[Attempt]:
+    """One JSON object, or an array of them."""
+    return _read_items(source, advance, build.MAX_JSON, lambda content, path: [build.parse_document(content, path)])
+
+
 def _read_yaml(source: Source, advance: Advance) -> Iterator[Attempt]:
     """YAML: a record, a list of them, or several documents."""
-    yield from _read_items(source, advance, build.MAX_YAML, build.parse_yaml)
+    return _read_items(source, advance, build.MAX_YAML, build.parse_yaml)
 
 
 def _read_items(
@@ -269,13 +269,11 @@ def _read_items(
     """The records of some documents, each a mapping or a list of them."""
     try:
         content = build.whole(source.path, largest, advance)
-        documents = parse(content, source.path)
+        documents = [document for document in parse(content, source.path) if document is not None]
     except StartupModelError as error:
         yield "", build.raising(error)
         return
-    found: list[object] = []
-    for document in documents:
-        found += document if isinstance(document, list) else [] if document is None else [document]
+    found = [item for one in documents for item in (one if isinstance(one, list) else [one])]
     digest = hashlib.sha256(content).hexdigest()
     for number, item in enumerate(found, 1):
         place = f"{source.path}, record {number}" if len(found) > 1 else str(source.path)

@@ -7,6 +7,7 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -16,14 +17,7 @@ from calibration.runs.published import CAPTURE_SIZES, HOSTS, MAX_NUM_SEQS
 from calibration.runs.record import phase_names
 from startup_model.engines import DEFAULT_ENGINE, find
 from startup_model.engines.config import EngineConfig
-from startup_model.errors import (
-    ConfigError,
-    StartupModelError,
-    UnknownNameError,
-    duplicate,
-    missing,
-    wrong_type,
-)
+from startup_model.errors import ConfigError, StartupModelError, UnknownNameError, duplicate, missing, wrong_type
 from startup_model.files import open_regular
 from startup_model.hardware import Cpu, HardwareConfig
 from startup_model.models.config import ModelConfig
@@ -55,15 +49,12 @@ def _header(first: bytes) -> tuple[str, list[str]]:
     """Delimiter and names of the first line that is not empty: the delimiter that gives the most known names."""
     line = next((line for line in first.splitlines()[:20] if line.strip()), b"")[: build.MAX_LINE]
     text, known = line.decode("utf-8", "replace"), _known_columns().keys()
-    best: tuple[str, list[str]] = (",", [])
+    found = {}
     for delimiter in (",", ";", "\t", "|"):
-        try:
-            found = [name.strip().lower() for name in next(csv.reader([text], delimiter=delimiter), [])]
-        except csv.Error:
-            continue
-        if len(set(found) & known) > len(set(best[1]) & known):
-            best = (delimiter, found)
-    return best
+        with suppress(csv.Error):
+            cells = next(csv.reader([text], delimiter=delimiter), [])
+            found[delimiter] = [name.strip().lower() for name in cells]
+    return max(found.items(), key=lambda item: len(set(item[1]) & known), default=(",", []))
 
 
 def is_table(first: bytes) -> bool:
