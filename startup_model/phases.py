@@ -8,7 +8,7 @@ coefficient. ``predict``, ``sweep``, ``explain`` and the calibration all call th
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import EnumMeta, StrEnum
@@ -158,7 +158,7 @@ INPUT_MEANINGS: Mapping[str, str] = {
 """Input of a term -> unit and meaning; a phase that brings an input of its own adds a row."""
 
 ON_CHANGE: list[Callable[[], None]] = []
-"""Called when a phase or a term has been declared: caches that depend on them forget what they hold."""
+"""Called when a phase or a term has been declared: they clear the caches that depend on it."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -239,8 +239,8 @@ def _replace_phases(rows: Mapping[str, PhaseRow]) -> None:
         for name, row in rows.items():
             if (group := getattr(row.groups, roll_up_name)) is not None:
                 table[name] = group
-    for forget in ON_CHANGE:
-        forget()
+    for clear in ON_CHANGE:
+        clear()
 
 
 @contextmanager
@@ -663,12 +663,29 @@ else:
 
 _replace_phases({Phase(name): row for name, row in PHASES.items()})
 
-BEFORE_ENGINE = tuple(Phase(name) for name, row in PHASES.items() if row.segment == "before")
+
+class _Segments(Sequence[str]):
+    """Names of the phases of some segments, in order: as live as ``PHASES``."""
+
+    def __init__(self, *segments: str) -> None:
+        self._segments = segments
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(name for segment in self._segments for name, row in PHASES.items() if row.segment == segment)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._names()[place]
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+
+BEFORE_ENGINE = _Segments("before")
 """Segments before the engine's own process; reported apart from the time to ready."""
 
-AFTER_READY = tuple(Phase(name) for name, row in PHASES.items() if row.segment == "after")
+AFTER_READY = _Segments("after")
 """Segments after the server is ready; reported apart from the time to ready."""
 
-SEGMENTS = (*BEFORE_ENGINE, *AFTER_READY)
+SEGMENTS = _Segments("before", "after")
 """Phases outside the time to ready, which are added on request. 45 to 410 s for a node and 0.02 to 0.1 GB/s for an image span a factor of
 five to nine, which is what their spreads say."""

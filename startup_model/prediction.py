@@ -45,7 +45,8 @@ class PhasePrediction(NamedTuple):
     @property
     def source(self) -> str:
         """Where the coefficients come from: fitted, fixed, borrowed, or off when flags switch the phase off."""
-        return self.calls[0].source if self.calls else "off"
+        found = (source for call in self.calls for source in call.source.split(" + "))
+        return " + ".join(dict.fromkeys(found)) or "off"
 
     @property
     def variant(self) -> str:

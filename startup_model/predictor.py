@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from startup_model.engines import all_engines
+from startup_model import engines
 from startup_model.engines.config import EngineConfig
 from startup_model.errors import InputFileError, UnknownNameError, wrong_type
 from startup_model.evaluate import check_level, new_tuple, own_spread, times
@@ -111,7 +111,8 @@ def _cached(start: Start) -> _Cached:
     return _Cached(prepared, calls, rows, sum(prepared.cold_extras().values()), describe(prepared))
 
 
-ON_CHANGE.append(_cached.cache_clear)
+for _hooks in (ON_CHANGE, engines.ON_CHANGE):
+    _hooks.append(_cached.cache_clear)
 
 
 def check_include(include: Iterable[str]) -> tuple[str, ...]:
@@ -185,7 +186,7 @@ def as_engine(value: EngineLike | None) -> EngineConfig:
     if isinstance(value, Mapping):
         return EngineConfig.model_validate(value)
     if isinstance(value, str):
-        return EngineConfig(engine=value) if value in all_engines() else EngineConfig.from_command(value)
+        return EngineConfig(engine=value) if value in engines.all_engines() else EngineConfig.from_command(value)
     raise wrong_type("engine_cfg", value, "an EngineConfig, a dict or a command line")
 
 

@@ -187,7 +187,8 @@ def recipe(model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, h
     )
 
 
-ON_CHANGE.append(recipe.cache_clear)
+for _hooks in (ON_CHANGE, engines.ON_CHANGE):
+    _hooks.append(recipe.cache_clear)
 
 
 def order_of(order: Order, engine: str, version: Version) -> tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]:
@@ -445,14 +446,19 @@ def _call(
         return Call(term, arguments, {}, scale)
     variant, entries = profile.entries(term, keys)
     coefficients = {name: entry.value for name, entry in entries.items()}
-    # The source is that of the coefficients that matter here: those without which the term gives something else.
+    # The source is that of the coefficients that matter here: those without which the term gives something else. What was fitted on
+    # runs of another engine, another kind of device or another term is borrowed.
     whole = term.function(*arguments, **coefficients)
     matter = [
         name
         for name, value in coefficients.items()
         if value and term.function(*arguments, **{**coefficients, name: 0.0}) != whole
     ]
-    source = " + ".join(dict.fromkeys(entries[name].source for name in matter or coefficients))
+    is_own = (term.set_name, profile.engine, profile.host.platform) == (
+        term.name, found.engine.engine, found.hardware.platform,
+    )  # fmt: skip
+    names = (entries[name].source for name in matter or coefficients)
+    source = " + ".join(dict.fromkeys(name if is_own or name != "fitted" else "borrowed" for name in names))
     usual = max(profile.transfer_spread.get(term.phase, 0.0), UNKNOWN_HOST_SPREAD)
     doubts = {
         name: max(usual, (entry.std_error or 0.0) / entry.value)

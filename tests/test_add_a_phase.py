@@ -209,3 +209,24 @@ def test_every_plot_draws_it(fitted: Profile, measured: list[RunRecord], tmp_pat
         plots.save(axes, tmp_path / f"{name}.svg")
     texts = {t.get_text() for t in drawn["waterfall"].get_yticklabels()}
     assert "kernel_warmup" in texts
+
+
+def test_a_segment_is_declared_likewise() -> None:
+    @phase(
+        Groups(None, None, None, "container_and_runtime"), Style("#009E73", "xx"), segment="before", after="image_pull"
+    )
+    def volume_attach(image_bytes: Values) -> Values:
+        """The volume of the checkpoint is attached.
+
+        Equation: t = image_bytes / 10^9
+
+        image_bytes [B].
+        Source: this test.
+        """
+        return image_bytes / 1e9
+
+    plain = predict("Yi-9B", {**NODE, "image_bytes": 4e9}, STATES, profile=OLD)
+    assert plain.segments["volume_attach"] == 4.0
+    whole = predict("Yi-9B", {**NODE, "image_bytes": 4e9}, STATES, profile=OLD, include=("volume_attach",))
+    assert whole.total_s == pytest.approx(plain.total_s + 4.0)
+    assert next(iter(whole.phases)) == "volume_attach"

@@ -226,3 +226,10 @@ def test_a_broken_package_is_named_and_breaks_nothing_else(
     with pytest.warns(RuntimeWarning, match="engine = 'tiny'.*left out"):
         assert "tiny" not in engines.all_engines()
     assert "tiny" not in engines.all_engines()  # told once
+
+
+def test_what_is_registered_in_the_place_of_another_counts_from_then_on(tiny: Engine) -> None:
+    asked = (MODEL, NODE, EngineConfig(engine="tiny"))
+    assert "memory_profiling" in predict(*asked).phases
+    engines.register(tiny._replace(order=lambda _: Order(left_out=frozenset({"memory_profiling"}))))
+    assert "memory_profiling" not in predict(*asked).phases

@@ -124,3 +124,19 @@ def test_the_version_is_that_of_the_profiles_runs_where_the_start_names_none() -
 
 def test_all_phases_of_the_file_have_a_term_of_their_name() -> None:
     assert all(row.terms[0].name == name for name, row in PHASES.items())
+
+
+@pytest.mark.parametrize(
+    ("node", "engine", "phase", "source"),
+    [
+        ("h100-nvl", "vllm", "graph_capture", "fitted"),
+        ("h100-nvl", "sglang", "graph_capture", "borrowed"),
+        ("mi300x", "vllm", "graph_capture", "borrowed"),
+        ("h100-nvl", {"version": "0.18.1"}, "memory_profiling", "fitted + borrowed"),
+    ],
+)
+def test_what_was_fitted_on_runs_of_something_else_is_told_as_borrowed(
+    node: str, engine: str | dict[str, str], phase: str, source: str
+) -> None:
+    """Another engine, another kind of device, another term: the graph memory estimate reads the coefficients of the capture."""
+    assert predict("Qwen3-8B", node, engine).phases[phase].source == source

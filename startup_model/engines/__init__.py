@@ -7,7 +7,7 @@ is that of the engine.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -36,6 +36,9 @@ DEFAULT_ENGINE = "vllm"
 """Engine of a start that names none."""
 GROUP = "startup_model.engines"
 """Entry points of this group are engines of other packages."""
+
+ON_CHANGE: list[Callable[[], None]] = []
+"""Called when an engine has been registered or removed: they clear the caches that depend on it."""
 
 _known: dict[str, Engine] = {}
 _broken: set[str] = set()
@@ -78,18 +81,26 @@ def all_engines() -> Mapping[str, Engine]:
 def register(engine: Engine) -> Engine:
     """Make an engine known in this process, in the place of one of the same name."""
     _known[engine.name] = engine
+    _changed()
     return engine
 
 
 def unregister(name: str) -> None:
-    """Forget an engine that ``register`` has made known."""
+    """Take back what ``register`` has made known."""
     _known.pop(name, None)
+    _changed()
 
 
 def forget_installed() -> None:
     """Look at the installed packages again, when they are asked for next."""
     _installed.cache_clear()
     _broken.clear()
+    _changed()
+
+
+def _changed() -> None:
+    for clear in ON_CHANGE:
+        clear()
 
 
 @lru_cache(maxsize=1)
