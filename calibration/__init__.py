@@ -52,37 +52,27 @@ if TYPE_CHECKING:
     from calibration.runs.record import RunRecord
     from calibration.runs.write import write_runs
 
-_HOMES = {
-    "calibrate": "fit.calibrate",
-    "FitReport": "fit.calibrate",
-    "diff_profiles": "fit.calibrate",
-    "fit_profile": "fit.calibrate",
-    "read_runs": "runs.read",
-    "write_runs": "runs.write",
-    "RunRecord": "runs.record",
-    "StartupRegressor": "fit.regressor",
-    "cross_validate": "fit.validate",
-    "diagnose": "logs.diagnosis",
-    "LoggedStart": "logs.parsed",
-    "ParsedStartup": "logs.parsed",
-    "StartupLogParser": "logs.parser",
-    "parse_log": "logs.parser",
-    "parse_starts": "logs.parser",
-    "ProbeReport": "probe.results",
-    "probe_host": "probe.probe",
-    "IsolatedPhases": "measure.difference",
-    "isolated_phases": "measure.difference",
-    "Plan": "measure.schedule",
-    "profile_server": "measure.run",
-    "StepNews": "measure.run",
-    "Limits": "measure.start",
-    "ServerError": "measure.start",
+_NAMES = {  # module -> the public names that it defines
+    "fit.calibrate": ("FitReport", "calibrate", "diff_profiles", "fit_profile"),
+    "fit.regressor": ("StartupRegressor",),
+    "fit.validate": ("cross_validate",),
+    "logs.diagnosis": ("diagnose",),
+    "logs.parsed": ("LoggedStart", "ParsedStartup"),
+    "logs.parser": ("StartupLogParser", "parse_log", "parse_starts"),
+    "measure.difference": ("IsolatedPhases", "isolated_phases"),
+    "measure.run": ("StepNews", "profile_server"),
+    "measure.schedule": ("Plan",),
+    "measure.start": ("Limits", "ServerError"),
+    "probe.probe": ("probe_host",),
+    "probe.results": ("ProbeReport",),
+    "runs.read": ("read_runs",),
+    "runs.record": ("RunRecord",),
+    "runs.write": ("write_runs",),
 }
-"""Public name -> module that defines it."""
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = next((module for module, names in _NAMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{home}"), name)
