@@ -12,7 +12,6 @@ import typer
 from startup_model.cli.options import JsonOption, PlotOption
 from startup_model.cli.terminal import console_of, echo, print_json, table_of
 from startup_model.errors import ConfigError, wrong_type
-from startup_model.predictor import as_hardware, as_profile
 
 if TYPE_CHECKING:
     from calibration.fit.calibrate import Calibration
@@ -78,6 +77,7 @@ def validate_command(
 ) -> None:
     """Errors of predictions for groups of runs that the fit has not seen; what profiles remember of the models is not used."""
     from calibration.fit.validate import cross_validate, judge
+    from startup_model.predictor import as_profile
 
     records = _read(runs, hardware, dataset)
     if profile in ("nearest", "none"):
@@ -98,6 +98,7 @@ def validate_command(
 
 def _read(paths: Sequence[Path], hardware: str | None, dataset: str | None) -> list[RunRecord]:
     from calibration.runs.read import read_runs
+    from startup_model.predictor import as_hardware
 
     node = None if hardware is None else as_hardware(hardware)
     records = [record for path in paths for record in read_runs(path, hardware=node)]
@@ -110,6 +111,8 @@ def _read(paths: Sequence[Path], hardware: str | None, dataset: str | None) -> l
 
 def _prior(text: str) -> Any:
     """A profile, None for the nearest reference, or "none"."""
+    from startup_model.predictor import as_profile
+
     return {"nearest": None, "none": "none"}[text] if text in ("nearest", "none") else as_profile(text)
 
 
