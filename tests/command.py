@@ -17,13 +17,13 @@ class Done(NamedTuple):
     err: str
 
 
-def run(*arguments: object, stdin: bytes = b"") -> Done:
-    """Exit status, output and error output of ``startup-model`` with these arguments."""
+def run(*arguments: object, stdin: bytes | None = b"") -> Done:
+    """Exit status, output and error output of ``startup-model`` with these arguments; stdin None: it is closed."""
     file = tempfile.TemporaryFile()  # noqa: SIM115  a descriptor, as standard input has; closed with the text stream around it
-    file.write(stdin)
+    file.write(stdin or b"")
     file.seek(0)
-    streams = {
-        "stdin": io.TextIOWrapper(file, encoding="utf-8"),
+    streams: dict[str, Any] = {
+        "stdin": None if stdin is None else io.TextIOWrapper(file, encoding="utf-8"),
         "stdout": io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True),
         "stderr": io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True),
     }
@@ -33,6 +33,6 @@ def run(*arguments: object, stdin: bytes = b"") -> Done:
             main([str(argument) for argument in arguments])
         except SystemExit as stopped:
             status = stopped.code
-    streams["stdin"].close()
-    out, err = (streams[name].buffer.getvalue().decode() for name in ("stdout", "stderr"))  # type: ignore[attr-defined]
+    file.close()
+    out, err = (streams[name].buffer.getvalue().decode() for name in ("stdout", "stderr"))
     return Done(status, out, err)

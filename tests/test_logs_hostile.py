@@ -14,15 +14,16 @@ from typing import Any
 import command
 import pytest
 from log_samples import SAMPLES
+from test_secrets import LEAKS, SECRET
 
 from calibration import StartupLogParser, parse_log, parse_starts
+from calibration.logs import parser as parsing
 from calibration.logs import watch as watching
 from calibration.logs.fields import read_fields
 from calibration.logs.parsed import LoggedStart
 from calibration.logs.watch import StartupWatch
 from startup_model.errors import ConfigError, InputFileError
 from startup_model.models.config import ModelConfig
-from startup_model.secrets import redact_text
 
 COMMAND = Path(sys.executable).with_name("startup-model")
 WARM = SAMPLES["vllm 0.9.2, warm: cached graphs are not in the total"].text
@@ -160,14 +161,6 @@ def test_a_log_with_the_newest_line_first_is_said_to_be_so() -> None:
 
 # --- secrets ------------------------------------------------------------------------------------------------------------
 
-SECRET = "S3CR3T99"  # noqa: S105  it is looked for
-LEAKS = [
-    "'api_key': '{}'", "api_key='{}'", '"api_key": "{}"', 'api_key: Some("{}")', "aws_secret_access_key={}", "secret_key: {}", "'authorization': 'Bearer {}'",
-    "{{'Authorization': 'Basic {}'}}", "hfApiKey='{}'", "myAccessToken: '{}'", "--api-key  {}", "--api-key '{}'", '--api-key="{}"', "--api_key={}", "--hf_token {}",
-    "['--api-key', '{}']", "[('HF_TOKEN','{}')]", "hf_token={}", "cfg.token={}", "HF_TOKEN: {}", "Authorization: Basic {}", "Bearer {}", "redis://:{}@h",
-    "https://{}@github.com/x", "https://bob:p@{}@h", "https://bob:p/{}@h", "?token={}", "&sig={}", "X-Amz-Signature={}", "x-api-key: {}", "env.HF_TOKEN={}",
-    "'api_key': ['{}']", "HF_TOKEN={} vllm serve", "password=1234{}", "{{\\\"api_key\\\": \\\"{}\\\"}}", "hf_{}aaaa", "ghp_{}aaaa", "sk-{}aaaa",
-]  # fmt: skip
 PLACES = [
     LINE + "non-default args: {{'model': 'x/y', {}}}", LINE + "Initializing a V1 LLM engine (v0.9.2) with config: model='x/y', dtype=auto, {}",
     LINE + "args: Namespace(model='x/y', deep=[{{'a': {{'b': {{'c': {{'d': {{'e': '{}'}}}}}}}}}}])", LINE + "Starting to load model {}...",
@@ -175,27 +168,15 @@ PLACES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", LEAKS)
-def test_secrets_are_taken_out_wherever_they_stand(form: str) -> None:
-    leak = form.format(SECRET)
-    assert SECRET not in redact_text(leak)
-    for place in PLACES:
+@pytest.mark.parametrize("place", PLACES)
+def test_secrets_are_taken_out_wherever_they_stand(place: str) -> None:
+    for form in LEAKS:
+        leak = form.replace("{}", SECRET).replace("{{", "{").replace("}}", "}")
         text = LINE + "vLLM API server version 0.9.2\n" + place.format(leak) + "\n"
         parser = StartupLogParser()
         events = parser.feed(text)
         kept = repr(events) + "".join(json.dumps(start.to_dict()) for start in parser.finish())
-        assert SECRET not in kept, place
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "max_num_batched_tokens=8192", "tokenizer='org/x'", "'skip_tokenizer_init': False", "GPU KV cache size: 94,135 tokens", "eos_token_id=5",
-        "Please set a HF_TOKEN to enable higher rate limits", "#tokens: 139814", "api_key=None", "http://0.0.0.0:8000", "num_speculative_tokens: 5",
-    ],
-)  # fmt: skip
-def test_what_only_sounds_secret_stays(text: str) -> None:
-    assert redact_text(text) == text
+        assert SECRET not in kept, form
 
 
 # --- robustness ---------------------------------------------------------------------------------------------------------
@@ -287,12 +268,13 @@ def test_caps_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("earlier starts are not kept" in warning for warning in many[-1].warnings)
 
 
-def test_keeping_is_bounded() -> None:
-    """Thousands of ranks in each of many starts, settings of a megabyte, messages of many pages."""
+def test_keeping_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of ranks in each of several starts, settings of a megabyte, messages of many pages."""
+    monkeypatch.setattr(parsing, "_MAX_RANKS_KEPT", 2000)
     ranks = "".join(f"(Worker_TP{i} pid={i}) {LINE}Loading weights took 1.00 seconds\n" for i in range(1030))
     text = f"{LINE}vLLM API server version 0.9.2\n{ranks}{LINE}non-default args: {{'a': '{'x' * 10**6}'}}\n{LINE}EngineCore failed to start. {'y' * 10**5}\n"
-    starts = parse_starts(text * 21)
-    assert sum(len(start.ranks) for start in starts) <= 20_000 + 1024
+    starts = parse_starts(text * 4)
+    assert 2000 < sum(len(start.ranks) for start in starts) <= 2000 + 1024
     assert max(len(json.dumps(start.to_dict()["flags"])) for start in starts) < 10_000
     assert starts[-1].evidence is not None
     assert len(starts[-1].evidence.text) <= 320
@@ -372,23 +354,21 @@ def test_a_reader_that_goes_away_does_not_end_the_server(tmp_path: Path) -> None
 
 
 def test_signals_go_to_the_server() -> None:
-    script = "import signal, sys, time\nsignal.signal(signal.{}, lambda *_: sys.exit(9))\nprint('up', flush=True)\ntime.sleep(60)"
-    processes = {
-        name: subprocess.Popen(
-            [COMMAND, "watch", "--", sys.executable, "-c", script.format(name)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        for name in ("SIGQUIT", "SIGUSR1", "SIGHUP")
-    }
-    for name, process in processes.items():
+    names = ("SIGQUIT", "SIGUSR1", "SIGHUP")
+    script = (
+        "import signal, sys, time\n"
+        f"for name in {names}: signal.signal(getattr(signal, name), lambda number, _: print(signal.Signals(number).name, flush=True))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\nprint('up', flush=True)\nwhile True: time.sleep(0.05)"
+    )
+    arguments = [COMMAND, "watch", "--", sys.executable, "-c", script]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"up\n"
-        process.send_signal(getattr(signal, name))
-    for process in processes.values():
+        assert process.stdout.readline() == "up\n"
+        for name in names:
+            process.send_signal(getattr(signal, name))
+            assert process.stdout.readline() == f"{name}\n"
+        process.terminate()
         assert process.wait(timeout=60) == 9
-        assert process.stdout is not None
-        process.stdout.close()
 
 
 def test_a_server_that_is_killed_gives_its_signal() -> None:
@@ -396,17 +376,12 @@ def test_a_server_that_is_killed_gives_its_signal() -> None:
     assert done.status == 137
 
 
-def test_closed_standard_streams() -> None:
-    for arguments in (["parse", "-"], ["watch", "-"]):
-        done = subprocess.run(
-            ["sh", "-c", f'exec "$0" {" ".join(arguments)} <&-', str(COMMAND)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 2
-        assert done.stderr.count("\n") == 1
-        assert "standard input" in done.stderr
+def test_a_closed_standard_input() -> None:
+    for name in ("parse", "watch"):
+        done = command.run(name, "-", stdin=None)
+        assert done.status == 2
+        assert done.err.count("\n") == 1
+        assert "standard input: " in done.err
 
 
 def test_long_names_and_empty_ones(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    from calibration.cli import calibrate, gate, logs, measure, probe
+    from calibration.cli import calibrate, gate, logs, measure, probe, watch
 
     app.command("calibrate")(calibrate.calibrate_command)
     app.command("validate")(calibrate.validate_command)
-    logs.register(app)
+    app.command("parse")(logs.parse_command)
+    app.command("watch")(watch.watch_command)
     measure.register(app)
     probe.register(app)
     gate.register(app)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,53 +13,35 @@ import typer
 
 from startup_model.cli.options import JsonOption, PlotOption
 from startup_model.cli.terminal import block_of, console_of, echo, print_json, table_of
-from startup_model.errors import ConfigError, InputFileError, StartupModelError, conflict, missing, one_line
+from startup_model.errors import ConfigError, StartupModelError, conflict, missing, one_line
 from startup_model.files import is_file
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from calibration.logs.diagnosis import Comparison
+    from calibration.logs.diagnosis import Comparison, Diagnosis
     from calibration.logs.parsed import LoggedStart
 
 _BAR_WIDTH = 20
 _MIN_BAR_LOGS, _MIN_BAR_BYTES = 20, 20 * 10**6  # from which reading takes a while
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
-    from calibration.cli.watch import watch_command
-
-    app.command("parse")(parse_command)
-    app.command("watch")(watch_command)
-
-
-def _option(name: str, text: str) -> Any:
-    return typer.Option(name, help=text)
-
-
 def parse_command(
     logs: Annotated[list[Path], typer.Argument(help="Start-up logs, plain or gzip; - for standard input.")],
-    against: Annotated[list[Path] | None, _option("--against", "Log of another start of the same model (eager, dummy weights): what the difference isolates.")] = None,
-    runs: Annotated[Path | None, _option("--runs", "JSONL file to append a run record of each start to; needs --hardware.")] = None,
-    hardware: Annotated[str | None, _option("--hardware", "Node of the starts (preset or JSON file), for --runs.")] = None,
-    model: Annotated[str | None, _option("--model", "Model of the starts, where the log does not name one that is known here.")] = None,
-    page_cache: Annotated[str, _option("--page-cache", "State at the start, for --runs: hot, cold or unknown.")] = "unknown",
-    process_start: Annotated[float | None, _option("--process-start", "Seconds from the start of the process to the first line, for --runs, where measured.")] = None,
+    against: Annotated[list[Path] | None, typer.Option(help="Log of another start of the same model (eager, dummy weights): what the difference isolates.")] = None,
+    runs: Annotated[Path | None, typer.Option(help="JSONL file to append a run record of each start to; needs --hardware.")] = None,
+    hardware: Annotated[str | None, typer.Option(help="Node of the starts (preset or JSON file), for --runs.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model of the starts, where the log does not name one that is known here.")] = None,
+    page_cache: Annotated[str, typer.Option(help="State at the start, for --runs: hot, cold or unknown.")] = "unknown",
+    process_start: Annotated[float | None, typer.Option(help="Seconds from the start of the process to the first line, for --runs, where measured.")] = None,
     plot: PlotOption = None,
     as_json: JsonOption = False,
-    as_csv: Annotated[bool, _option("--csv", "A table for programs, one row a start.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="A table for programs, one row a start.")] = False,
 ) -> None:  # fmt: skip
     """Phases, figures and diagnosis from start-up logs of inference servers."""
     for_records = {"hardware": hardware, "model": model, "page_cache": page_cache, "process_start_s": process_start}
-    given = {
-        "--json": as_json,
-        "--csv": as_csv,
-        "--runs": runs is not None,
-        "--plot": plot is not None,
-        "--against": bool(against),
-    }
-    _check(len(logs), {name for name, is_given in given.items() if is_given}, for_records)
+    options = {"--json": as_json, "--csv": as_csv, "--runs": runs, "--plot": plot, "--against": against}
+    _check(len(logs), {name for name, value in options.items() if value}, for_records)
     if against:
         _compare(logs[0], against, as_json=as_json)
         return
@@ -90,15 +71,14 @@ def _check(logs: int, given: set[str], for_records: dict[str, Any]) -> None:
             raise ConfigError(name, True, f"does not go with {other}", "omit one")
     if "--runs" in given and for_records["hardware"] is None:
         raise missing("--hardware", "no log names the node well enough", "give it with --runs")
-    unused = [name for name, value in for_records.items() if value not in (None, "unknown")]
-    if "--runs" not in given and unused:
-        option = f"--{unused[0].removesuffix('_s').replace('_', '-')}"
-        raise ConfigError(option, for_records[unused[0]], "is for records only", "give --runs FILE with it")
-    if logs != 1 and given & {"--against", "--plot"}:
-        what = "a comparison, which has one base" if "--against" in given else "--plot, which draws one log"
-        raise conflict(
-            "logs", logs, what, "give one log" + (" and the others with --against" if "--against" in given else "")
-        )
+    unused = next((name for name, value in for_records.items() if value not in (None, "unknown")), None)
+    if "--runs" not in given and unused is not None:
+        option = f"--{unused.removesuffix('_s').replace('_', '-')}"
+        raise ConfigError(option, for_records[unused], "is for records only", "give --runs FILE with it")
+    if logs != 1 and "--against" in given:
+        raise conflict("logs", logs, "a comparison, which has one base", "give one log and the others with --against")
+    if logs != 1 and "--plot" in given:
+        raise conflict("logs", logs, "--plot, which draws one log", "give one log")
 
 
 # --- reading ------------------------------------------------------------------------------------------------------------
@@ -106,18 +86,20 @@ def _check(logs: int, given: set[str], for_records: dict[str, Any]) -> None:
 
 def _read(paths: Sequence[Path]) -> tuple[list[LoggedStart], int]:
     """All starts of all logs; a log that cannot be read costs one line on standard error, and is an error when it is the only one."""
+    from rich.progress import track
+
     starts: list[LoggedStart] = []
     failed = 0
-    with _progress(paths) as advance:
-        for path in paths:
-            try:
-                starts += _read_one(path)
-            except StartupModelError as error:
-                if len(paths) == 1:
-                    raise
-                failed += 1
-                echo(f"startup-model: {error}", err=True)
-            advance()
+    takes_long = len(paths) >= _MIN_BAR_LOGS or sum(p.stat().st_size for p in paths if is_file(p)) >= _MIN_BAR_BYTES
+    bar = {"console": console_of(err=True), "transient": True, "disable": not (takes_long and sys.stderr.isatty())}
+    for path in track(paths, "reading logs", **bar):  # type: ignore[arg-type]
+        try:
+            starts += _read_one(path)
+        except StartupModelError as error:
+            if len(paths) == 1:
+                raise
+            failed += 1
+            echo(f"startup-model: {error}", err=True)
     return starts, failed
 
 
@@ -126,25 +108,7 @@ def _read_one(path: Path) -> list[LoggedStart]:
 
     if str(path) != "-":
         return parse_starts(path)
-    source = getattr(sys.stdin, "buffer", None)
-    if source is None:
-        raise InputFileError("standard input: closed; pipe a log")
-    return parse_starts(read_chunks("standard input", source), chunks=True, name="standard input")
-
-
-@contextmanager
-def _progress(paths: Sequence[Path]) -> Iterator[Callable[[], None]]:
-    """A bar over the logs, on a terminal, where it takes a while."""
-    total = sum(path.stat().st_size for path in paths if is_file(path))
-    if not sys.stderr.isatty() or (len(paths) < _MIN_BAR_LOGS and total < _MIN_BAR_BYTES):
-        yield lambda: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("reading logs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console_of(err=True), transient=True) as bar:
-        task = bar.add_task("", total=len(paths))
-        yield lambda: bar.advance(task)
+    return parse_starts(read_chunks("standard input", sys.stdin.buffer), chunks=True, name="standard input")
 
 
 def _append(starts: Sequence[LoggedStart], path: Path, options: dict[str, Any]) -> None:
@@ -178,7 +142,7 @@ def _append(starts: Sequence[LoggedStart], path: Path, options: dict[str, Any]) 
 def _as_data(start: LoggedStart) -> dict[str, Any]:
     from calibration.logs.diagnosis import diagnose
 
-    findings = [entry._asdict() for entry in diagnose(start)]
+    findings = [finding._asdict() for finding in diagnose(start)]
     for finding in findings:
         finding["evidence"] = finding["evidence"] and finding["evidence"]._asdict()
         finding["remedies"] = [remedy._asdict() for remedy in finding["remedies"]]
@@ -191,22 +155,16 @@ def _name(start: LoggedStart) -> str:
 
 
 def _label(start: LoggedStart) -> str:
-    parts = (
-        _name(start),
-        f"[{start.channel}]" if start.channel else "",
-        f"#{start.earlier + 1}" if start.earlier else "",
-    )
-    return " ".join(filter(None, parts))
+    channel, place = f" [{start.channel}]" if start.channel else "", f" #{start.earlier + 1}" if start.earlier else ""
+    return f"{_name(start)}{channel}{place}"
 
 
 def to_csv(starts: Sequence[LoggedStart]) -> str:
     """One row a start: what was started, how it ended, seconds by phase (``phase.``) and figures (``fact.``)."""
-    from startup_model.phases import PHASES
-
     columns = [
         *("log", "channel", "start", "engine", "engine_version", "engine_generation", "model", "tp", "pp", "dp", "dtype", "quantization"),
         *("load_format", "status", "compile_cache", "wall_s", "from_process_start", "stamp_resolution_s"),
-        *(f"phase.{name}" for name in PHASES if any(name in start.phases for start in starts)),
+        *(f"phase.{name}" for name in _phases_of(starts)),
         *(f"fact.{name}" for name in sorted({name for start in starts for name in start.facts})),
     ]  # fmt: skip
     text = io.StringIO()
@@ -219,6 +177,13 @@ def to_csv(starts: Sequence[LoggedStart]) -> str:
         row |= {f"fact.{name}": " + ".join(map(str, value)) if isinstance(value, list) else value for name, value in start.facts.items()}  # fmt: skip
         writer.writerow({name: _cell(value) for name, value in row.items()})
     return text.getvalue()
+
+
+def _phases_of(starts: Collection[LoggedStart]) -> list[str]:
+    """The phases that any of the starts has, in order."""
+    from startup_model.phases import PHASES
+
+    return [name for name in PHASES if any(name in start.phases for start in starts)]
 
 
 def _cell(value: object) -> object:
@@ -237,6 +202,15 @@ def _heading(start: LoggedStart) -> str:
     return f"{_label(start)}: {start.engine}{version}{core}, {', '.join(filter(None, details))}"
 
 
+def words_of(finding: Diagnosis, longest: int) -> Iterator[str]:
+    """A finding in lines; of the line of the log that shows it ``longest`` characters."""
+    yield f"{finding.kind}: {finding.summary}"
+    if finding.evidence is not None:
+        yield f"  line {finding.evidence.line_number}: {finding.evidence.text[:longest]}"
+    for remedy in finding.remedies:
+        yield f"  - {remedy.action} (price: {remedy.price})"
+
+
 def _print_start(start: LoggedStart) -> None:
     from calibration.logs.diagnosis import diagnose
 
@@ -248,11 +222,7 @@ def _print_start(start: LoggedStart) -> None:
     if start.evidence is not None:
         echo(f"  line {start.evidence.line_number}: {start.evidence.text}")
     for finding in diagnose(start):
-        echo(f"{finding.kind}: {finding.summary}")
-        if finding.evidence is not None:
-            echo(f"  line {finding.evidence.line_number}: {finding.evidence.text[:160]}")
-        for remedy in finding.remedies:
-            echo(f"  - {remedy.action} (price: {remedy.price})")
+        echo("\n".join(words_of(finding, 160)))
     for warning in start.warnings:
         echo(f"note: {warning}")
     if start.facts:
@@ -268,7 +238,6 @@ def _print_start(start: LoggedStart) -> None:
 
 
 def _ending(start: LoggedStart) -> str:
-    """How the start ended, in a sentence."""
     from startup_model.units import format_seconds
 
     if start.wall_s is not None:
@@ -303,9 +272,7 @@ def _overview(starts: Sequence[LoggedStart]) -> Table:
 
     table = table_of(f"{len(starts)} starts", "log", "engine", "model", "status", ">ready s", "mostly")
     for start in starts:
-        parts = [
-            f"{part.kind.replace('_bound', '')} {part.share:.0%}" for part in diagnose(start) if part.share is not None
-        ]
+        parts = [f"{it.kind.replace('_bound', '')} {it.share:.0%}" for it in diagnose(start) if it.share is not None]
         wall = "" if start.wall_s is None else f"{start.wall_s:.1f}"
         engine = f"{start.engine} {start.engine_version or ''}".strip()
         table.add_row(_label(start), engine, start.model or "", start.status, wall, ", ".join(parts[:2]))
@@ -336,21 +303,15 @@ def _last(path: Path) -> LoggedStart:
 
 
 def _print_comparison(comparison: Comparison) -> None:
-    from startup_model.phases import PHASES
-
     starts = (comparison.base, *comparison.others)
     echo(_heading(comparison.base))
-    table = table_of(
-        "seconds by phase", "phase", "~base", *(f"~{difference.label}" for difference in comparison.differences)
-    )
-    for phase in PHASES:
-        if any(phase in start.phases for start in starts):
-            names = dict.fromkeys(name for start in starts for name in start.joint.get(phase, (phase,)))
-            table.add_row(
-                " + ".join(names), *(f"{start.phases[phase]:.2f}" if phase in start.phases else "-" for start in starts)
-            )
+    labels = [f"~{difference.label}" for difference in comparison.differences]
+    table = table_of("seconds by phase", "phase", "~base", *labels)
+    for phase in _phases_of(starts):
+        names = dict.fromkeys(name for start in starts for name in start.joint.get(phase, (phase,)))
+        table.add_row(" + ".join(names), *(_seconds(start.phases.get(phase)) for start in starts))
     table.add_section()
-    table.add_row("ready", *("-" if start.wall_s is None else f"{start.wall_s:.2f}" for start in starts))
+    table.add_row("ready", *(_seconds(start.wall_s) for start in starts))
     console_of().print(table)
     for difference in comparison.differences:
         if difference.wall_s is None:
@@ -362,3 +323,7 @@ def _print_comparison(comparison: Comparison) -> None:
             by_wall = f"{difference.isolated_by_wall_s + 0.0:.2f} s by wall time (± {difference.resolution_s:g} s)"
             text = f"{' + '.join(difference.isolates)} = {by_wall}{logged}"
         echo(f"{difference.label}: {text}")
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -16,14 +16,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Annotated, Any, Self
+from typing import IO, TYPE_CHECKING, Annotated, Any, Self, TypeVar
 from weakref import WeakSet
 
 import typer
 
+from calibration.cli.logs import words_of
 from startup_model.cli.terminal import console_of, printable
 from startup_model.errors import ConfigError, InputFileError, StartupModelError, conflict, missing
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from calibration.logs.parsed import LoggedStart
     from calibration.logs.watch import Outlook, StartupWatch
-    from startup_model.engines.config import EngineConfig
     from startup_model.hardware import HardwareConfig
 
 _TICK_S = 0.25
@@ -41,25 +41,24 @@ _CHUNK = 2**16
 _GRACE_S = 10.0
 _SETTLED_S = 1.0  # after the first line of a failure, which is seldom the one that says why
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-
-
-def _option(name: str, text: str) -> Any:
-    return typer.Option(name, help=text)
+_T = TypeVar("_T")
 
 
 def watch_command(
     command: Annotated[list[str] | None, typer.Argument(help="The server's command, after --; or - to read its log from standard input.", metavar="[-- COMMAND...] | -")] = None,
-    profile: Annotated[str | None, _option("--profile", "Profile file or name of a reference; default: the nearest reference.")] = None,
-    hardware: Annotated[str | None, _option("--hardware", "Preset or JSON file; default: the profile's, or what nvidia-smi shows.")] = None,
-    model: Annotated[str | None, _option("--model", "Folder, config.json or catalogue name; default: as the command or the log says.")] = None,
-    page_cache: Annotated[str, _option("--page-cache", "hot, cold or unknown.")] = "unknown",
-    compile_cache: Annotated[str | None, _option("--compile-cache", "warm, cold or unknown; default: as the log tells.")] = None,
-    level: Annotated[float, _option("--level", "Probability of the interval.")] = 0.9,
-    exit_when_ready: Annotated[bool, _option("--exit-when-ready", "With -: stop as soon as the server is ready. What writes into the pipe may end with it.")] = False,
-    as_json: Annotated[bool, _option("--json", "One JSON object a line on standard output, for autoscalers.")] = False,
+    profile: Annotated[str | None, typer.Option(help="Profile file or name of a reference; default: the nearest reference.")] = None,
+    hardware: Annotated[str | None, typer.Option(help="Preset or JSON file; default: the profile's, or what nvidia-smi shows.")] = None,
+    model: Annotated[str | None, typer.Option(help="Folder, config.json or catalogue name; default: as the command or the log says.")] = None,
+    page_cache: Annotated[str, typer.Option(help="hot, cold or unknown.")] = "unknown",
+    compile_cache: Annotated[str | None, typer.Option(help="warm, cold or unknown; default: as the log tells.")] = None,
+    level: Annotated[float, typer.Option(help="Probability of the interval.")] = 0.9,
+    exit_when_ready: Annotated[bool, typer.Option("--exit-when-ready", help="With -: stop as soon as the server is ready. What writes into the pipe may end with it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line on standard output, for autoscalers.")] = False,
 ) -> None:  # fmt: skip
     """Seconds until a starting server is ready, from its log as it grows."""
     from calibration.logs.watch import StartupWatch
+    from startup_model.engines.config import EngineConfig
+    from startup_model.predictor import as_model
 
     words = list(command or [])
     if not words:
@@ -68,10 +67,14 @@ def watch_command(
     reads_pipe = words == ["-"]
     if exit_when_ready and not reads_pipe:
         raise conflict("--exit-when-ready", True, "a server that watch has started and would end", "use it with - only")
-    engine = None if reads_pipe else _engine(words)
+    # Of a command that is not known (a wrapper, say), and of a model that is served and not known here, the log tells.
+    engine = None if reads_pipe else _known(EngineConfig.from_command, shlex.join(words))
+    served = None if engine is None else engine.model
+    if model is None and served is not None and _known(as_model, served) is not None:
+        model = served
     watch = StartupWatch(
         hardware=_node(hardware, profile),
-        model=model if model is not None else _served(engine),
+        model=model,
         engine=engine,
         profile=profile,
         page_cache=page_cache,
@@ -79,36 +82,18 @@ def watch_command(
         level=level,
         began=None if reads_pipe else time.monotonic(),
     )
-    view = _JsonLines() if as_json else _Bar() if sys.stderr.isatty() else _Lines()
+    view = _JsonLines() if as_json else _Bar() if sys.stderr.isatty() else _View()
     session = _Session(watch, view)
     status = session.follow(exit_when_ready=exit_when_ready) if reads_pipe else session.run(words, as_json=as_json)
     raise typer.Exit(status)
 
 
-# --- what is started ----------------------------------------------------------------------------------------------------
-
-
-def _engine(words: list[str]) -> EngineConfig | None:
-    """The engine's configuration from its command; None for a command that is not known (a wrapper, say): then the log tells."""
-    from startup_model.engines.config import EngineConfig
-
+def _known(read: Callable[[str], _T], text: str) -> _T | None:
+    """What a text means; None where it is not known."""
     try:
-        return EngineConfig.from_command(shlex.join(words))
+        return read(text)
     except StartupModelError:
         return None
-
-
-def _served(engine: EngineConfig | None) -> str | None:
-    """The model that a command serves, when it is known here; a server may serve others."""
-    from startup_model.predictor import as_model
-
-    if engine is None or engine.model is None:
-        return None
-    try:
-        as_model(engine.model)
-    except StartupModelError:
-        return None
-    return engine.model
 
 
 def _node(hardware: str | None, profile: str | None) -> HardwareConfig | None:
@@ -126,11 +111,8 @@ def _node(hardware: str | None, profile: str | None) -> HardwareConfig | None:
                 return node
     for device in accelerators()[:1]:
         plain = device.name.removeprefix("NVIDIA ").removeprefix("Tesla ").removeprefix("GeForce ")
-        for name in filter(None, (plain, "-".join(plain.split()[:2]), plain.split("-")[0], plain.partition(" ")[0])):
-            try:
-                return HardwareConfig.preset(name)
-            except StartupModelError:
-                continue
+        names = filter(None, (plain, "-".join(plain.split()[:2]), plain.split("-")[0], plain.partition(" ")[0]))
+        return next(filter(None, (_known(HardwareConfig.preset, name) for name in names)), None)
     return None
 
 
@@ -146,13 +128,14 @@ class _Said:
     finished: int = 0
     overrun: str | None = None
     status: str = "starting"
-    failing_since: float | None = None
+    failing_since: float = math.inf
     problem: str | None = None
     last: float = -1e9
 
 
 class _View:
-    """What is new in each outlook, said once, in the order in which it happened; the kinds of views differ in how they say it."""
+    """What is new in each outlook, said once, in the order in which it happened: each phase, each overrun, and every ten seconds, as plain
+    lines on standard error; other views differ in how they say it."""
 
     every_s = _LINE_EVERY_S
 
@@ -184,41 +167,29 @@ class _View:
         if outlook.overrun and said.overrun != outlook.phase:
             said.overrun = outlook.phase
             yield "overrun"
-        if outlook.status != said.status and self._is_settled(outlook, now):
-            said.status = outlook.status
-            yield outlook.status if outlook.status in ("ready", "up") else "failed"
+        if outlook.status != said.status:
+            is_up = outlook.status in ("ready", "up")
+            said.failing_since = math.inf if is_up else min(now, said.failing_since)
+            if is_up or now - said.failing_since >= _SETTLED_S or now == math.inf:
+                said.status = outlook.status
+                yield outlook.status if is_up else "failed"
         is_new = outlook.phase != said.phase
         if outlook.status == "starting" and outlook.phase is not None and (is_new or now - said.last >= self.every_s):
             said.phase, said.last = outlook.phase, now
             yield "phase" if is_new else "progress"
 
-    def _is_settled(self, outlook: Outlook, now: float) -> bool:
-        """Whether a failure is told by now."""
-        if outlook.status in ("ready", "up"):
-            return True
-        if self._said.failing_since is None:
-            self._said.failing_since = now
-        return now - self._said.failing_since >= _SETTLED_S or now == math.inf
-
     def tell(self, kind: str, watch: StartupWatch, outlook: Outlook) -> None:
         """Say one thing: restart, problem, done, overrun, ready, up, failed, phase or progress."""
-        raise NotImplementedError
+        for text in _words(kind, watch, outlook, self._said.finished):
+            _say(text)
 
     def ended(self, code: int) -> None:
         """The command ended before its server was ready."""
-        _say(f"startup-model: the command ended with status {code} before its server was ready")
+        _say(f"the command ended with status {code} before its server was ready")
 
-    def output(self, data: bytes, target: IO[bytes] | None) -> None:
+    def output(self, data: bytes, target: IO[bytes]) -> None:
         """Pass on what the server printed."""
         _pass_on(data, target)
-
-
-class _Lines(_View):
-    """Plain lines on standard error: each phase, each overrun, and every ten seconds."""
-
-    def tell(self, kind: str, watch: StartupWatch, outlook: Outlook) -> None:
-        for text in _words(kind, watch, outlook, self._said.finished):
-            _say(f"startup-model: {text}")
 
 
 class _JsonLines(_View):
@@ -239,7 +210,7 @@ class _JsonLines(_View):
         self._emit({"event": "ended", "exit_status": code})
 
     def _emit(self, data: dict[str, Any]) -> None:
-        _pass_on((json.dumps(data, allow_nan=False) + "\n").encode(), _binary(sys.stdout))
+        _pass_on((json.dumps(data, allow_nan=False) + "\n").encode(), sys.stdout.buffer)
 
 
 class _Bar(_View):
@@ -261,7 +232,7 @@ class _Bar(_View):
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
-        for stream in (_binary(sys.stdout), _binary(sys.stderr)):
+        for stream in (sys.stdout.buffer, sys.stderr.buffer):
             _pass_on(self._pending.pop(id(stream), b""), stream)
 
     def update(self, watch: StartupWatch, outlook: Outlook, now: float) -> None:
@@ -279,18 +250,18 @@ class _Bar(_View):
             for text in _words(kind, watch, outlook, self._said.finished):
                 self._console.print(f"startup-model: {text}", soft_wrap=True)
 
-    def output(self, data: bytes, target: IO[bytes] | None) -> None:
+    def output(self, data: bytes, target: IO[bytes]) -> None:
         """Whole lines above the bar; what has no line end yet waits for it."""
-        if target is None or not os.isatty(target.fileno()):
+        if not os.isatty(target.fileno()):
             _pass_on(data, target)
             return
-        pending = self._pending.get(id(target), b"") + data
-        starting = self._said.status == "starting"
-        cut = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1 if starting else len(pending)
-        self._pending[id(target)] = pending[cut:]
-        if not starting:
+        pending = self._pending.pop(id(target), b"") + data
+        if self._said.status != "starting":
             _pass_on(pending, target)
-        elif cut:
+            return
+        cut = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
+        self._pending[id(target)] = pending[cut:]
+        if cut:
             from rich.text import Text
 
             text = pending[:cut].decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
@@ -301,43 +272,38 @@ def _words(kind: str, watch: StartupWatch, outlook: Outlook, said: int) -> list[
     """What is told, in words; ``said``: phases that ended and were told."""
     if kind == "done":
         return [f"{names} done (+{seconds:.1f} s)" for names, seconds in outlook.finished[said:]]
+    expected_s, left_s, bounds = outlook.phase_expected_s, outlook.residual_delay_s, outlook.interval
     if kind == "restart":
-        return [f"start {outlook.start + 1} of the log"]
-    if kind == "problem":
-        return [f"{watch.problem}"]
-    if kind == "overrun":
-        expected = f"longer than 99 of 100 would take ({outlook.phase_expected_s or 0.0:.0f} s expected)"
-        return [f"{outlook.phase} overruns: {outlook.phase_elapsed_s:.0f} s, {expected}"]
-    return [_sentence(outlook) if kind in ("phase", "progress") else _end(outlook, watch)]
-
-
-def _sentence(outlook: Outlook) -> str:
-    expected = "" if outlook.phase_expected_s is None else f" of {outlook.phase_expected_s:.1f}"
-    text = f"{outlook.phase} {outlook.phase_elapsed_s:.1f}{expected} s, {outlook.elapsed_s:.0f} s in all"
-    if outlook.residual_delay_s is None or outlook.interval is None:
-        return text
-    low, high = outlook.interval
-    return f"{text}; ready in about {outlook.residual_delay_s:.0f} s ({low:.0f} to {high:.0f} s)"
-
-
-def _end(outlook: Outlook, watch: StartupWatch) -> str:
-    if outlook.status == "up":
-        return "the engine is up; the log ended before the server said ready"
-    if outlook.status != "ready":
-        return f"the start failed: {outlook.status}"
-    if not watch.knows_process_start:
-        return f"ready after {outlook.elapsed_s:.1f} s, by the stamps of the log"
-    head = watch.first_line_s
-    first = "" if head is None else f"; its first stamped line came after {head:.1f} s (parse --process-start {head:.1f})"  # fmt: skip
-    return f"ready {outlook.elapsed_s:.1f} s after the command was started{first}"
+        text = f"start {outlook.start + 1} of the log"
+    elif kind == "problem":
+        text = f"{watch.problem}"
+    elif kind == "overrun":
+        expected = f"longer than 99 of 100 would take ({expected_s or 0.0:.0f} s expected)"
+        text = f"{outlook.phase} overruns: {outlook.phase_elapsed_s:.0f} s, {expected}"
+    elif kind in ("phase", "progress"):
+        expected = "" if expected_s is None else f" of {expected_s:.1f}"
+        text = f"{outlook.phase} {outlook.phase_elapsed_s:.1f}{expected} s, {outlook.elapsed_s:.0f} s in all"
+        if left_s is not None and bounds is not None:
+            text += f"; ready in about {left_s:.0f} s ({bounds[0]:.0f} to {bounds[1]:.0f} s)"
+    elif kind == "up":
+        text = "the engine is up; the log ended before the server said ready"
+    elif kind == "failed":
+        text = f"the start failed: {outlook.status}"
+    elif not watch.knows_process_start:
+        text = f"ready after {outlook.elapsed_s:.1f} s, by the stamps of the log"
+    else:
+        text = f"ready {outlook.elapsed_s:.1f} s after the command was started"
+        if (head := watch.first_line_s) is not None:
+            text += f"; its first stamped line came after {head:.1f} s (parse --process-start {head:.1f})"
+    return [text]
 
 
 _closed: WeakSet[IO[bytes]] = WeakSet()  # outputs that nobody reads any more
 
 
-def _pass_on(data: bytes, target: IO[bytes] | None) -> None:
+def _pass_on(data: bytes, target: IO[bytes]) -> None:
     """Write through. When the reader has gone, the rest is dropped: the server is not made to end by it."""
-    if target is None or target in _closed:
+    if target in _closed:
         return
     try:
         target.write(data)
@@ -348,12 +314,7 @@ def _pass_on(data: bytes, target: IO[bytes] | None) -> None:
 
 def _say(text: str) -> None:
     """One line on standard error, if anybody reads it."""
-    _pass_on(f"{printable(text)}\n".encode("utf-8", "replace"), _binary(sys.stderr))
-
-
-def _binary(stream: Any) -> IO[bytes] | None:
-    """The bytes below a text stream; None for a stream that was closed."""
-    return getattr(stream, "buffer", None)
+    _pass_on(f"startup-model: {printable(text)}\n".encode("utf-8", "replace"), sys.stderr.buffer)
 
 
 # --- running ------------------------------------------------------------------------------------------------------------
@@ -374,12 +335,9 @@ class _Session:
 
     def follow(self, *, exit_when_ready: bool) -> int:
         """Read standard input to its end; 0 when the last start became ready, 1 when it did not."""
-        source = _binary(sys.stdin)
-        if source is None:
-            raise InputFileError("standard input: closed; pipe the log of a server")
-        self._pump(source, None)
+        self._pump(sys.stdin.buffer, None)
         with self._view:
-            while not (self._step(echo=False) or (exit_when_ready and self._status == "ready")):
+            while not (self._step() or (exit_when_ready and self._status == "ready")):
                 pass
             last = self._finish()
         if last is None:
@@ -389,9 +347,9 @@ class _Session:
 
     def run(self, words: list[str], *, as_json: bool) -> int:
         """Run the command to its end, whatever the start does; its exit status."""
-        environment = {"PYTHONUNBUFFERED": "1"} | os.environ
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         try:
-            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)  # noqa: S603
+            process = subprocess.Popen(words, env={"PYTHONUNBUFFERED": "1"} | os.environ, **pipes)  # noqa: S603
         except FileNotFoundError:
             raise ConfigError("COMMAND", words[0], "not found", "give the path of the server's program") from None
         except (OSError, ValueError) as error:
@@ -399,11 +357,11 @@ class _Session:
             raise ConfigError("COMMAND", words[0], f"cannot be run ({reason})", "check it") from None
         open_pipes, exited_at = 2, 0.0
         with _supervised(process), self._view:
-            self._pump(process.stdout, _binary(sys.stderr if as_json else sys.stdout))
-            self._pump(process.stderr, _binary(sys.stderr))
+            self._pump(process.stdout, (sys.stderr if as_json else sys.stdout).buffer)
+            self._pump(process.stderr, sys.stderr.buffer)
             # A grandchild may hold a pipe open after the server itself has ended: it is not waited for.
             while open_pipes and not (exited_at and time.monotonic() > exited_at + 2.0):
-                open_pipes -= self._step(echo=True)
+                open_pipes -= self._step()
                 if not exited_at and process.poll() is not None:
                     exited_at = time.monotonic()
             code = process.wait()
@@ -416,9 +374,11 @@ class _Session:
         return code
 
     def _pump(self, source: IO[bytes] | None, target: IO[bytes] | None) -> None:
-        """Read a pipe as it fills."""
+        """Read a pipe as it fills, for ``target``; None: standard input, which is not passed on."""
+        assert source is not None  # noqa: S101  a pipe was asked for
+        descriptor = source.fileno()
 
-        def pump(descriptor: int) -> None:
+        def pump() -> None:
             data = b"-"
             while data:
                 try:
@@ -426,20 +386,19 @@ class _Session:
                 except OSError:
                     data = b""
                 self._items.put((data or None, target))
-            if source is not None and target is not None:  # a pipe of the server
+            if target is not None:
                 source.close()
 
-        if source is not None:
-            threading.Thread(target=pump, args=(source.fileno(),), daemon=True).start()
+        threading.Thread(target=pump, daemon=True).start()
 
-    def _step(self, *, echo: bool) -> bool:
+    def _step(self) -> bool:
         """Take what has arrived, or wait a tick; True at the end of a pipe."""
         try:
             data, target = self._items.get(timeout=_TICK_S)
         except queue.Empty:
             data, target = b"", None
         now = time.monotonic()
-        if data and echo:
+        if data and target is not None:
             self._view.output(data, target)
         if not self._is_broken:
             try:
@@ -448,8 +407,7 @@ class _Session:
                 self._view.update(self._watch, self._watch.outlook(now), now)
             except Exception as error:
                 self._is_broken = True
-                text = f"{type(error).__name__}: {error}"
-                _say(f"startup-model: watching ended by an error of its own, the server goes on: {text}")
+                _say(f"watching ended by an error of its own, the server goes on: {type(error).__name__}: {error}")
         return data is None
 
     def _finish(self) -> LoggedStart | None:
@@ -496,11 +454,8 @@ def _explain(start: LoggedStart) -> None:
     if start.status == "incomplete":
         last = start.moments[-1].event if start.moments else "its first lines"
         hint = "look for the kernel's or the container's word (out of memory, exit status 137)"
-        _say(f"startup-model: the log ends after {last}, without a line that says why: {hint}")
+        _say(f"the log ends after {last}, without a line that says why: {hint}")
         return
     for finding in diagnose(start)[:1]:
-        _say(f"startup-model: {finding.kind}: {finding.summary}")
-        if finding.evidence is not None:
-            _say(f"startup-model:   line {finding.evidence.line_number}: {finding.evidence.text[:200]}")
-        for remedy in finding.remedies:
-            _say(f"startup-model:   - {remedy.action} (price: {remedy.price})")
+        for text in words_of(finding, 200):
+            _say(text)
