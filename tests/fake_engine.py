@@ -13,10 +13,10 @@ As SGLang's older releases, it answers /health while it still warms up; the line
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import signal
+import socketserver
 import sys
 import threading
 import time
@@ -32,48 +32,57 @@ def value(flag: str, default: str = "") -> str:
     return sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else default
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
+class Handler(socketserver.StreamRequestHandler):
+    """Answers by hand: to import ``http.server`` takes longer than all the rest of a start."""
+
+    def handle(self) -> None:
+        method, path, _ = self.rfile.readline().decode().split()
+        head = iter(lambda: self.rfile.readline().decode().strip(), "")
+        headers = {name.lower(): text.strip() for name, _, text in (line.partition(":") for line in head)}
+        self.rfile.read(int(headers.get("content-length", 0)))
+        if method == "POST":
+            self.complete()
+        else:
+            self.tell(path, headers.get("authorization"))
+
+    def tell(self, path: str, authorization: str | None) -> None:
         key = value("--api-key")
-        if self.path.startswith("/health"):
-            is_early = self.path == "/health" or not is_sglang or warmed_up.is_set()
+        if path.startswith("/health"):
+            is_early = path == "/health" or not is_sglang or warmed_up.is_set()
             self.answer({"unhealthy": 503, "no_health": 404}.get(behaviour, 200 if is_early else 503), b"")
-        elif key and self.headers.get("Authorization") != f"Bearer {key}":
-            self.answer(401, f"you sent {self.headers.get('Authorization')}".encode())
-        elif self.path == "/v1/models":
+        elif key and authorization != f"Bearer {key}":
+            self.answer(401, f"you sent {authorization}".encode())
+        elif path == "/v1/models":
             self.answer(200, b"[" * 500_000 if behaviour == "nested" else json.dumps({"data": [{"id": "m"}]}).encode())
-        elif self.path == "/get_server_info" and is_sglang:
+        elif path == "/get_server_info" and is_sglang:
             self.answer(200, json.dumps({"version": "0.5.4", "api_key": key}).encode())
         else:
             self.answer(404, b"no such path")
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+    def complete(self) -> None:
         if behaviour == "crash":
             print("FATAL: segmentation fault of the kernel", flush=True)
             os._exit(7)
         if behaviour == "drip":
-            self.send_response(200)
-            self.end_headers()
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
             for _ in range(600):
                 self.wfile.write(b" ")
                 time.sleep(0.05)
-            return
-        if behaviour == "secret":
+        elif behaviour == "secret":
             self.answer(400, f"\x1b[31mno {value('--api-key')} for you".encode())
-            return
-        if behaviour == "no_completions":
+        elif behaviour == "no_completions":
             self.answer(404, b"no such path")
-            return
-        self.answer(200, b'data: {"choices": [{"text": "a"}]}\n\ndata: [DONE]\n\n')
+        else:
+            self.answer(200, b'data: {"choices": [{"text": "a"}]}\n\ndata: [DONE]\n\n')
 
     def answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(f"HTTP/1.0 {status} Status\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
 
-    def log_message(self, *_: object) -> None:
+
+class Listener(socketserver.ThreadingTCPServer):
+    allow_reuse_address = daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
         pass
 
 
@@ -205,9 +214,7 @@ def main() -> int:
     status = start_sglang() if is_sglang else start_vllm()
     if status:
         return status
-    server = http.server.ThreadingHTTPServer(
-        (value("--host"), 0 if behaviour == "elsewhere" else int(value("--port"))), Handler
-    )
+    server = Listener((value("--host"), 0 if behaviour == "elsewhere" else int(value("--port"))), Handler)
     if is_sglang:
         threading.Thread(target=warm_up, daemon=True).start()
     if behaviour != "stubborn":

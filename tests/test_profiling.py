@@ -408,7 +408,7 @@ def test_sglang_is_ready_when_its_own_line_says_so(engine: str, tmp_path: Path) 
 def test_sglang_that_never_says_ready(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ENGINE", "never_ready")
     with pytest.raises(ServerError, match=r"not ready after 2 s \(the log has not reported ready, last phase"):
-        measured(sglang(tmp_path), limits=QUICK.replace(ready_s=2.0))
+        measured(sglang(tmp_path), limits=QUICK.replace(ready_s=1.5))
 
 
 SGLANG_LOG = """\
@@ -800,7 +800,7 @@ def test_servers_that_do_not_come_up(
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE", behaviour)
     with pytest.raises(ServerError, match=message) as caught:
-        profile_server(engine, hardware=NODE, limits=QUICK.replace(ready_s=1.0 if behaviour == "silent" else 2.0))
+        profile_server(engine, hardware=NODE, limits=QUICK.replace(ready_s=0.6 if behaviour == "silent" else 1.5))
     assert ("verysecret" not in str(caught.value.last_lines), bool(caught.value.last_lines)) == (
         True,
         behaviour != "silent",

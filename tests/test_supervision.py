@@ -232,7 +232,7 @@ def test_a_copy_of_the_profiler_does_not_keep_the_server_alive(words: list[str],
 def test_a_supervisor_that_hangs_is_done_without(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str
 ) -> None:
-    monkeypatch.setattr(server_module, "_AFTER_GRACE_S", 1.0)
+    monkeypatch.setattr(server_module, "_AFTER_GRACE_S", 0.5)
     monkeypatch.setattr(server_module, "_AFTER_REPORT_S", 0.1)
     with Server(words, grace_s=0.2) as server:
         wait_for_all(tmp_path)

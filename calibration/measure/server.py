@@ -50,19 +50,16 @@ _CLOSED.close()
 
 def free_port() -> int:
     """A port on the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
+    with socket.create_server((LOOPBACK, 0)) as probe:
         return int(probe.getsockname()[1])
 
 
 def is_free(port: int) -> bool:
     """Whether a server could listen on a port of the loopback interface."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
+    try:
+        socket.create_server((LOOPBACK, port)).close()
+    except OSError:
+        return False
     return True
 
 
