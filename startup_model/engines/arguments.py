@@ -134,8 +134,6 @@ def take_apart(engine: Engine, words: Sequence[str], position: int) -> Iterator[
 
 
 def _values(flag: str, inline: str | None, words: Sequence[str], position: int, shape: Shape) -> tuple[list[str], int]:
-    """The values of a flag and the place behind them."""
-
     def is_value(index: int) -> bool:
         if index >= len(words):
             return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
 from startup_model.engines import DEFAULT_ENGINE, all_engines, built_in, find
@@ -94,9 +94,7 @@ def read_command(command: str) -> dict[str, Any]:
     is_manifest = _MANIFEST.search(text) is not None
     call = _in_manifest(text) if is_manifest else _in_script(text, {})
     if call is None:
-        value = (
-            MISSING if is_manifest else redact_command(command.strip())
-        )  # names and values stand apart in a manifest
+        value = MISSING if is_manifest else redact_command(command.strip())  # its names and values stand apart
         starts = sorted(" ".join(engine.launch.words) for engine in built_in().values() if engine.launch)
         remedy = f"paste a command such as {', '.join(map(repr, starts))}"
         raise ConfigError("command", value, "it starts no engine that is known here", remedy)
@@ -143,6 +141,7 @@ def _plain_text(command: str) -> str:
     return command.replace("\r\n", "\n").translate(_LOOK_ALIKES)
 
 
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _IN_QUOTES = {"\n": "", "$": "$", "`": "`"}
 _MARKS = {"file": f" {_REDIRECTION} ", "end": f" {_END} ", "comment": ""}
 _SYNTAX = re.compile(
@@ -167,37 +166,32 @@ def _commands(text: str) -> Iterator[list[str]]:
     def marked(found: re.Match[str]) -> str:
         kind = found.lastgroup
         if kind == "kept" and found.group()[0] == '"':  # shlex takes a backslash there for one before " and \ only
-            return re.sub(
-                r"\\(.)", lambda escape: _IN_QUOTES.get(escape.group(1), escape.group()), found.group(), flags=re.DOTALL
-            )
+            return _ESCAPE.sub(lambda escape: _IN_QUOTES.get(escape.group(1), escape.group()), found.group())
         return found.group() if kind in ("kept", "escaped") else _MARKS.get(kind or "", " ")
 
     lexer = shlex.shlex(_SYNTAX.sub(marked, text), posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
     is_file = False
-    while True:
-        try:
-            word = lexer.get_token()
-        except ValueError as error:
-            problem = f"unbalanced quotes ({error})"
-            raise ConfigError("command", redact_command(text), problem, "close them") from None
-        if word is None or word == _END:
-            if words:
-                yield words
-            if word is None:
-                return
-            words = []
-        elif word != _REDIRECTION and not is_file:
-            words.append(word)
-        is_file = word == _REDIRECTION
+    try:
+        for word in chain(lexer, [_END]):
+            if word == _END:
+                if words:
+                    yield words
+                words = []
+            elif word != _REDIRECTION and not is_file:
+                words.append(word)
+            is_file = word == _REDIRECTION
+    except ValueError as error:
+        problem = f"unbalanced quotes ({error})"
+        raise ConfigError("command", redact_command(text), problem, "close them") from None
 
 
 # --- the command that starts an engine ------------------------------------------------------------------------------------
 
 
 def _in_script(text: str, environment: Mapping[str, str], depth: int = 0) -> EngineWords | None:
-    """The first command of a script that starts an engine, with the assignments before it (``A=b``, ``env A=b``, ``export A=b``)."""
+    """The first command that starts an engine, with the assignments before it (``A=b``, ``env A=b``, ``export A=b``)."""
     variables = dict(environment)
     for words in _commands(re.sub(r"\A\s*[>$%]\s+", "", text)):
         begin = 0
@@ -233,41 +227,32 @@ def _in_words(
 
 
 def _engine_call(words: Sequence[str]) -> EngineWords | None:
-    """The engine that the words start, and where its arguments begin; None when they start none."""
     known = built_in()
     found = _among(words, known)
-    if found is None and len(engines := all_engines()) > len(known):
-        found = _among(words, engines)
-    return found
+    return _among(words, all_engines()) if found is None and len(all_engines()) > len(known) else found
 
 
 def _among(words: Sequence[str], engines: Mapping[str, Engine]) -> EngineWords | None:
     launches = {engine.launch.program: (name, engine.launch) for name, engine in engines.items() if engine.launch}
     programs = "|".join(map(re.escape, launches))
-    pinned_at = re.compile(
-        rf"(?:--(?:with|from)=)?(?:{programs})(?:\[[a-z0-9,_-]{{0,60}}\])?==([0-9][0-9A-Za-z.+]{{0,60}})"
-    )
+    pinned = rf"(?:--(?:with|from)=)?(?:{programs})(?:\[[a-z0-9,_-]{{0,60}}\])?==([0-9][0-9A-Za-z.+]{{0,60}})"
+    in_folder = re.compile(rf"({programs})/[A-Za-z_/]{{0,60}}$")
     image: tuple[int, str] | None = None
     version: str | None = None
-    for i, word in enumerate(words):
-        following = words[i + 1] if i + 1 < len(words) else ""
+    for i, (word, following) in enumerate(pairwise([*words, ""])):
         base, module = word.rsplit("/", 1)[-1].removesuffix(".exe"), following.partition(".")
         program, position, positional = None, i + 2, False
         if following == "serve" and base in launches:
             program, positional = base, launches[base][1].positional_model
         elif word == "-m" and module[1]:
             program = module[0]
-        elif word.endswith(".py") and (
-            file := re.search(rf"({programs})/[A-Za-z_/]{{0,60}}$", word[: -len(base)][-80:])
-        ):
-            program, position = (
-                (file.group(1), i + 1) if base.endswith(launches[file.group(1)][1].script) else (None, 0)
-            )
+        elif word.endswith(".py") and (file := in_folder.search(word[: -len(base)][-80:])):
+            program, position = file.group(1) if base.endswith(launches[file.group(1)][1].script) else None, i + 1
         if program in launches:
             if words[position : position + 1] == ["serve"]:  # python -m vllm.entrypoints.cli.main serve
                 position, positional = position + 1, True
             return EngineWords(launches[program][0], words, position, version, positional, image and image[0])
-        if image is None and (pin := pinned_at.fullmatch(word)):
+        if image is None and (pin := re.fullmatch(pinned, word)):
             version = pin.group(1)
         if image is None and (named := _image(words, i, programs)):
             version = _release(named.group(2), programs)
@@ -290,6 +275,10 @@ def _of_flags(words: Sequence[str], engines: Mapping[str, Engine]) -> EngineWord
     return EngineWords(next(own, DEFAULT_ENGINE), words, 0, None, positional_model=False)
 
 
+# Options of container runtimes that take no value.
+_RUNTIME_SWITCHES = frozenset({"--rm", "-it", "-ti", "-i", "-t", "-d", "-dit", "-itd", "-td", "--detach", "--interactive", "--tty", "--privileged", "--init", "--no-healthcheck", "--read-only"})  # fmt: skip
+
+
 def _image(words: Sequence[str], position: int, programs: str) -> re.Match[str] | None:
     """The program and the tag of a container image, where the runtime stands before it and it is no value of another option."""
     word, previous = words[position], words[position - 1] if position else ""
@@ -302,10 +291,6 @@ def _image(words: Sequence[str], position: int, programs: str) -> re.Match[str] 
             return None
     tag = r"(?::([A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}))?(?:@sha256:[0-9a-f]{1,64})?"
     return re.fullmatch(rf"({programs})[a-z0-9_.-]{{0,60}}{tag}", word.rsplit("/", 1)[-1])
-
-
-# Options of container runtimes that take no value.
-_RUNTIME_SWITCHES = frozenset({"--rm", "-it", "-ti", "-i", "-t", "-d", "-dit", "-itd", "-td", "--detach", "--interactive", "--tty", "--privileged", "--init", "--no-healthcheck", "--read-only"})  # fmt: skip
 
 
 def _release(tag: str | None, programs: str) -> str | None:
@@ -398,7 +383,6 @@ def _words_of(value: Any) -> list[str]:
 
 
 def _variables(container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What ``env`` or ``environment`` sets: names and values, ``A=b``, or a map."""
     for given in (container.get("env"), container.get("environment")):
         items = given if isinstance(given, list) else list(given.items()) if isinstance(given, dict) else []
         for item in items:
@@ -438,10 +422,8 @@ def _fields(call: EngineWords) -> dict[str, Any]:
 def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables that change how an engine starts, less those that are or hold a secret, and long ones."""
     known = {name: value for name, value in environment.items() if is_kept(name)}
-    kept = redact_environment(
-        {name: without_credentials(value) for name, value in known.items() if len(value) <= _MAX_KEPT_VALUE}
-    )
-    return dict(islice(kept.items(), _MAX_KEPT))
+    short = {name: without_credentials(value) for name, value in known.items() if len(value) <= _MAX_KEPT_VALUE}
+    return dict(islice(redact_environment(short).items(), _MAX_KEPT))
 
 
 def is_kept(name: str) -> bool:
@@ -451,8 +433,6 @@ def is_kept(name: str) -> bool:
 
 
 def _filled_in(word: str, environment: Mapping[str, str]) -> str:
-    """``word`` with the variables that the paste itself sets, and the defaults that it gives, in their places."""
-
     def value(match: re.Match[str]) -> str:
         braced, default, plain = match.groups()
         given = environment.get(braced or plain, default)
@@ -462,7 +442,7 @@ def _filled_in(word: str, environment: Mapping[str, str]) -> str:
 
 
 def _plain_dashes(word: str) -> str:
-    """``word`` with ``--`` in the place of the dashes that word processors put in front of a flag."""
+    """Word processors put other dashes in front of a flag."""
     bare = word.lstrip("-" + _DASHES)
     front = word[: len(word) - len(bare)]
     return word if front.strip("-") == "" else f"--{bare}"
@@ -490,9 +470,7 @@ def write_command(engine: str, fields: Mapping[str, Any]) -> str:
             raise ConfigError("engine.environment", name, "not the name of a variable", "omit it")
         if name in found.variables and value:
             set_by_variables |= read_fields(name, found.variables[name], value, f"engine.environment.{name}")
-    needed = {
-        name: value for name, value in fields.items() if name not in _APART and set_by_variables.get(name) != value
-    }
+    needed = {key: value for key, value in fields.items() if key not in _APART and set_by_variables.get(key) != value}
     version = fields.get("version")
     written = write_fields(engine, needed, None if version is None else parse_version(version))
     for name, value in written.variables.items():

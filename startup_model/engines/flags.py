@@ -26,7 +26,6 @@ model = without_credentials
 
 
 def integer(value: str) -> int:
-    """A whole number."""
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", value):
         raise StartupModelError("a whole number")
     return int(value)
@@ -43,7 +42,6 @@ def human_integer(value: str) -> int | Mapping[str, Any]:
 
 
 def human_bytes(value: str) -> float | Mapping[str, Any]:
-    """Bytes in the same spelling."""
     number = human_integer(value)
     return float(number) if isinstance(number, int) else number
 
@@ -55,7 +53,6 @@ def positive(value: str) -> int | Mapping[str, Any]:
 
 
 def number(value: str) -> float:
-    """A number."""
     if not _DECIMAL.fullmatch(value):
         raise StartupModelError("a number")
     return float(value)
@@ -76,7 +73,6 @@ def switch(value: str) -> bool:
 
 
 def inverted(value: str) -> bool:
-    """The value of a flag that switches something off."""
     return not switch(value)
 
 
@@ -140,10 +136,8 @@ class Written(NamedTuple):
     """Fields that need no word: the engine does so by itself."""
 
 
-_STATE = "it is no flag but a state that a start finds: leave it unknown"
 _REMEDIES: Mapping[str, str] = {
-    "page_cache": _STATE,
-    "compile_cache": _STATE,
+    **dict.fromkeys(["page_cache", "compile_cache"], "it is no flag but a state that a start finds: leave it unknown"),
     "lazy_experts": "omit it",
     "offline": "omit it: a command line starts a server",
 }
@@ -156,8 +150,7 @@ def write_fields(engine: str, fields: Mapping[str, Any], version: Version | None
     """
     found = find(engine)
     variables: dict[str, str] = {}
-    silent = set()
-    rest = dict(fields)
+    silent, rest = set(), dict(fields)
     words = found.compose(rest, version)
     for field, value in rest.items():
         flag = _flag_words(found, field, value, version)
@@ -179,7 +172,6 @@ def not_in(engine: str, field: str, value: Any, version: Version, flags: Iterabl
 
 
 def _flag_words(engine: Engine, field: str, value: Any, version: Version | None) -> tuple[str, ...] | None:
-    """The words of a field; None where no flag is for it."""
     writers = [(name, flag, flag.write) for name, flag in engine.flags.items() if flag.field == field and flag.write]
     if not writers:
         return None
@@ -193,7 +185,6 @@ def _flag_words(engine: Engine, field: str, value: Any, version: Version | None)
 
 
 def _assignment(engine: Engine, field: str, value: Any, version: Version | None) -> dict[str, str] | None:
-    """The variable of a field, none where the version does it by itself; None where no variable is for it."""
     for name, variable in engine.variables.items():
         if variable.field == field and value in variable.values:
             return {name: variable.values[value]} if version is None or version in variable.versions else {}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from startup_model.engines import DEFAULT_ENGINE, all_engines
 from startup_model.errors import ConfigError, UnknownNameError
@@ -152,36 +152,33 @@ class RankNames(FrozenModel):
     """Workers beside a rank that has no name."""
 
 
-def _row(data: Any) -> Any:
-    """``["event", "text", {...}]`` as one table."""
-    return _table(data, ("event", "text"))
+def _listed(*names: str) -> BeforeValidator:
+    """``["event", "text", {...}]`` as one table, by the names of what stands in the list."""
+
+    def table(data: Any) -> Any:
+        if not isinstance(data, list):
+            return data
+        further = data[len(names) :]
+        more = further[0] if len(further) == 1 and isinstance(further[0], dict) else {}
+        return dict(zip(names, data, strict=False)) | more
+
+    return BeforeValidator(table)
 
 
-def _failure(data: Any) -> Any:
-    return _table(data, ("text", "status", "strength"))
+_Rows = Annotated[tuple[Annotated[Row, _listed("event", "text")], ...], Field(max_length=10_000)]
 
 
-def _table(data: Any, names: tuple[str, ...]) -> Any:
-    if not isinstance(data, list):
-        return data
-    further = data[len(names) :]
-    return dict(zip(names, data, strict=False)) | (
-        further[0] if len(further) == 1 and isinstance(further[0], dict) else {}
-    )
+class _Table(FrozenModel):
+    failures: Annotated[tuple[Annotated[Failure, _listed("text", "status", "strength")], ...], Field(max_length=10_000)] = ()  # fmt: skip
+    remedies: Mapping[str, Remedy] = {}
+    advice: Mapping[str, tuple[str, ...]] = {}
+    """Finding -> names of its remedies, those of the engine and the common ones, the first one first; left out: the common advice."""
 
 
-_Rows = Annotated[tuple[Annotated[Row, BeforeValidator(_row)], ...], Field(max_length=10_000)]
-_Failures = Annotated[tuple[Annotated[Failure, BeforeValidator(_failure)], ...], Field(max_length=10_000)]
-
-
-class CommonTable(FrozenModel):
+class CommonTable(_Table):
     """What the logs of all engines have in common."""
 
     rows: _Rows = ()
-    failures: _Failures = ()
-    remedies: Mapping[str, Remedy] = {}
-    advice: Mapping[str, tuple[str, ...]] = {}
-    """Finding -> names of its remedies, those of the engine and the common ones, the first one first."""
     additive: frozenset[str] = frozenset()
     """Facts that one process may print several times, for parts of one start: they add up, and the parts are kept under ``<name>_parts_s``."""
     settings: frozenset[str] = frozenset()
@@ -199,7 +196,7 @@ class CommonTable(FrozenModel):
     """Phases that lines may join without holding what is bound by different things."""
 
 
-class LogTable(FrozenModel):
+class LogTable(_Table):
     """All that is known of the log of one engine."""
 
     name: str
@@ -207,7 +204,6 @@ class LogTable(FrozenModel):
     """Layout of its stamps, one of ``calibration.logs.lines.LAYOUTS``; lines without one are timed by what carries them."""
     rows: _Rows
     milestones: Annotated[tuple[Milestone, ...], Field(max_length=100)] = ()
-    failures: _Failures = ()
     seconds: tuple[Figure, ...] = ()
     """Seconds of phases as lines print them; of several figures for one phase the first that is there counts."""
     floors: tuple[Figure, ...] = ()
@@ -228,16 +224,8 @@ class LogTable(FrozenModel):
     """Flavours that print no figure for loading the model, only lines when it begins and ends."""
     cores: Cores = Cores()
     ranks: RankNames = RankNames()
-    remedies: Mapping[str, Remedy] = {}
-    advice: Mapping[str, tuple[str, ...]] = {}
-    """Finding -> names of its remedies, those of the engine and the common ones, the first one first; left out: the common advice."""
     advice_not_for: frozenset[str] = frozenset()
     """Flavours that do not have the flags of the remedies."""
-
-    @field_validator("remedies")
-    @classmethod
-    def _own(cls, remedies: Mapping[str, Remedy], info: Any) -> Mapping[str, Remedy]:
-        return {name: remedy._replace(engine=info.data.get("name", "")) for name, remedy in remedies.items()}
 
     @property
     def variants(self) -> frozenset[str]:
@@ -256,8 +244,9 @@ class LogTable(FrozenModel):
 def read_table(name: str, text: str) -> LogTable:
     """The table of an engine from its ``log.toml``. Raises ConfigError for what is no such table."""
     table = LogTable.model_validate_json(json.dumps({"name": name} | _toml(name, text)))
-    common = common_table()
-    remedies = common.remedies.keys() | table.remedies.keys()
+    own = {key: remedy._replace(engine=name) for key, remedy in table.remedies.items()}
+    table = table.model_copy(update={"remedies": own})
+    remedies = common_table().remedies.keys() | table.remedies.keys()
     if absent := [entry for names in table.advice.values() for entry in names if entry not in remedies]:
         raise UnknownNameError(f"{name}/log.toml: advice", absent[0], remedies)
     return table
@@ -272,9 +261,8 @@ def common_table() -> CommonTable:
 
 def _toml(name: str, text: str) -> dict[str, Any]:
     if len(text) > _MAX_TEXT:
-        raise ConfigError(
-            f"{name}/log.toml", len(text), f"must be at most {_MAX_TEXT} characters", "keep to the lines of a start"
-        )
+        problem = f"must be at most {_MAX_TEXT} characters"
+        raise ConfigError(f"{name}/log.toml", len(text), problem, "keep to the lines of a start")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -286,18 +274,13 @@ def log_tables() -> Mapping[str, LogTable]:
 
     A table that cannot be read is left out, with a warning: it may be of another package.
     """
-    engines = sorted(
-        all_engines().values(), key=lambda engine: (engine.name != DEFAULT_ENGINE, not engine.is_predicted)
-    )
     tables: dict[str, LogTable] = {}
-    for engine in engines:
+    for engine in sorted(all_engines().values(), key=lambda one: (one.name != DEFAULT_ENGINE, not one.is_predicted)):
         try:
-            table = engine.log
+            if (table := engine.log) is not None:
+                tables[engine.name] = table
         except ConfigError as error:
             warnings.warn(f"{error} (its logs are left out)", RuntimeWarning, stacklevel=2)
-            continue
-        if table is not None:
-            tables[engine.name] = table
     return tables
 
 

@@ -96,9 +96,8 @@ def _shard_names(index: dict[str, object], path: Path) -> list[str]:
         if not isinstance(name, str):
             raise _unusable(path, f"the shard of {shown(tensor)} is {shown(name)}, not a name", "the index is damaged")
         if name != Path(name).name or name in ("", ".", ".."):
-            raise _unusable(
-                path, f"names the shard {shown(name)} outside its folder", "the index is damaged or hostile"
-            )
+            problem = f"names the shard {shown(name)} outside its folder"
+            raise _unusable(path, problem, "the index is damaged or hostile")
     names = sorted(set(weight_map.values()))
     if len(names) > _MAX_SHARDS:
         raise _unusable(path, f"names {len(names)} shards, more than {_MAX_SHARDS}", "the index is damaged")
@@ -136,7 +135,6 @@ def _pointer_size(path: Path) -> int | None:
 
 
 def _measured(shards: Iterable[Path]) -> CheckpointFiles:
-    """Size of the checkpoint in these files. Raises InputFileError when their headers are absurdly large together."""
     tensors = headers = files = 0
     for path in shards:
         size, header = _tensor_and_header_bytes(path)
@@ -177,13 +175,9 @@ def _tensor_and_header_bytes(path: Path) -> tuple[int, int]:
 
 def _span(entry: object, name: str, data: int, path: Path) -> tuple[int, int]:
     span = entry.get("data_offsets") if isinstance(entry, dict) else None
-    if (
-        isinstance(span, list)
-        and len(span) == 2
-        and all(type(end) is int for end in span)
-        and 0 <= span[0] <= span[1] <= data
-    ):
-        return span[0], span[1]
+    start, end = span if isinstance(span, list) and len(span) == 2 else (None, None)
+    if type(start) is int and type(end) is int and 0 <= start <= end <= data:
+        return start, end
     raise _unusable(path, f"tensor {shown(name)} has data_offsets that do not lie in the file")
 
 

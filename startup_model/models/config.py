@@ -77,7 +77,6 @@ class ModelConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _accept_explicit_numbers(cls, data: Any) -> Any:
-        """Turn flat numbers (``num_hidden_layers`` ...) into layers; leave data that has layers as it is."""
         if not isinstance(data, Mapping) or "layers" in data:
             return data
         for name in data:
@@ -187,8 +186,7 @@ class ModelConfig(FrozenModel):
 
     @cached_property
     def parameters_by_kind(self) -> Mapping[str, int]:
-        """Parameters by kind: embedding, attention, state_space, mlp, experts, shared_experts, router, norms, head,
-        vision."""
+        """Parameters by kind: embedding, attention, state_space, mlp, experts, shared_experts, router, norms, head, vision."""
         return self.rank_parameters()
 
     @cached_property
@@ -209,8 +207,7 @@ class ModelConfig(FrozenModel):
 
     @cached_property
     def active_parameters(self) -> int:
-        """Parameters that the forward pass of one token reads: idle experts, vision tower and embedding look-up
-        aside."""
+        """Parameters that the forward pass of one token reads: idle experts, vision tower and embedding look-up aside."""
         table = 0 if self.tie_word_embeddings else self.vocab_size * (self.embedding_width or self.hidden_size)
         looked_up = self.extra_parameters.get("embedding", 0) + self.extra_parameters.get("vision", 0)
         return self.parameters - self.idle_expert_parameters - table - looked_up
@@ -303,7 +300,6 @@ def _generic() -> Family:
 
 
 def _layers(fields: Fields, family: Family) -> dict[str, Any]:
-    """The fields of ModelConfig that the layers say."""
     from startup_model.models.families import build_layers
 
     fields.integer("num_hidden_layers")
@@ -334,35 +330,25 @@ _TUNINGS = ("-instruct", "-chat", "-it", "-base", "-pt", "-hf")  # how a model w
 
 
 @lru_cache(maxsize=1)
-def _read_catalogue() -> Mapping[str, Mapping[str, Any]]:
-    """Id -> entry."""
-    text = package_text("data/models.json")
-    entries: Mapping[str, Mapping[str, Any]] = json.loads(text)["models"]
+def _entries() -> Mapping[str, Mapping[str, Any]]:
+    entries: Mapping[str, Mapping[str, Any]] = json.loads(package_text("data/models.json"))["models"]
     return entries
 
 
 @lru_cache(maxsize=1)
 def _catalogue() -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Folded name or alias -> (id, entry)."""
-    entries = _read_catalogue()
     table = {
         alias.lower(): (alias if "/" in alias else identity, entry)
-        for identity, entry in entries.items()
+        for identity, entry in _entries().items()
         for alias in entry.get("aliases", ())
     }
-    return table | {identity.lower(): (identity, entry) for identity, entry in entries.items()}
+    return table | {identity.lower(): (identity, entry) for identity, entry in _entries().items()}
 
 
 def catalogue_names() -> tuple[str, ...]:
     """Ids of all models in the catalogue."""
-    return tuple(_read_catalogue())
-
-
-def _same_model(full: str, wanted: str) -> bool:
-    """Whether two folded names mean the same structure: the organisation may be left out, the tuning may differ."""
-    if "/" not in wanted:
-        full = full.rsplit("/", 1)[-1]
-    return _untuned(full) == _untuned(wanted)
+    return tuple(_entries())
 
 
 def _untuned(name: str) -> str:
@@ -375,8 +361,9 @@ def _untuned(name: str) -> str:
 def _from_catalogue(name: str) -> ModelConfig:
     table, key = _catalogue(), name.strip().lower()
     known = key in table
-    if not known:
-        key = next((full for full in table if _same_model(full, key)), key)
+    if not known:  # the organisation may be left out, the tuning may differ
+        organised = {full: full if "/" in key else full.rsplit("/", 1)[-1] for full in table}
+        key = next((full for full, short in organised.items() if _untuned(short) == _untuned(key)), key)
     if key not in table:
         remedy = "Otherwise give its folder or config.json (no such file here), explicit numbers (num_hidden_layers, hidden_size, ...) or hub:ORG/NAME."
         aliases = [identity for identity, _ in table.values()]

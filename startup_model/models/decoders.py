@@ -16,8 +16,7 @@ def decoder(f: Fields, family: Family) -> Skeleton:
     """Attention and a dense part or experts in every layer, by the switches of the family."""
     mixers = _MIXERS[family.mixer](f, family)
     if family.experts == "none" or (family.experts == "if_any" and not f.optional("num_experts", minimum=0)):
-        plain = parts.dense(f, family)
-        return parts.mixed(f, family, [(mixer, plain) for mixer in mixers])
+        return parts.mixed(f, family, mixers, parts.dense(f, family))
     return parts.with_experts(f, family, mixers, parts.experts(f, family))
 
 
@@ -55,9 +54,8 @@ def _mimo(f: Fields, family: Family) -> list[Attention]:
     number = f.integer("num_hidden_layers")
     pattern, kinds = f.integers("hybrid_layer_pattern", number), f.kinds("layer_types", number)
     local = pattern or ["sliding" in kind for kind in kinds or ()] or [i % 6 != 5 and i != 0 for i in range(number)]
-    whole = parts.attention(
-        f, family, value_head_dim=f.optional("v_head_dim"), sinks=f.flag("add_full_attention_sink_bias")
-    )
+    sinks, width = f.flag("add_full_attention_sink_bias"), f.optional("v_head_dim")
+    whole = parts.attention(f, family, value_head_dim=width, sinks=sinks)
     window = whole.replace(
         num_kv_heads=f.integer("swa_num_key_value_heads", 2 * whole.num_kv_heads),
         window=f.integer("sliding_window"),
@@ -80,18 +78,17 @@ def falcon(f: Fields, family: Family) -> Skeleton:
     kv_heads = None if new else 1 if f.flag("multi_query") else f.integer("num_attention_heads")
     parallel = new or f.flag("parallel_attn")
     norms = 2 if not parallel else f.integer("num_ln_in_parallel_attn", 2) if new else 1
-    layer = (parts.attention(f, family, kv_heads), parts.dense(f, family))
     row = family._replace(norms=norms, parallel=parallel)
-    return parts.mixed(f, row, [layer] * f.integer("num_hidden_layers"))
+    return parts.mixed(f, row, parts.attention(f, family, kv_heads), parts.dense(f, family))
 
 
 def opt(f: Fields, family: Family) -> Skeleton:
     """OPT: learned positions (two more than they hold), biases everywhere; the 350M one projects its embedding."""
-    hidden, number = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden = f.integer("hidden_size")
     width = f.integer("word_embed_proj_dim", hidden)
     rows = f.integer("max_position_embeddings") + 2 + (2 * width if width != hidden else 0)
-    layer = (parts.attention(f, family), parts.dense(f, family))
-    skeleton = parts.mixed(f, family, [layer] * number, extra={"embedding": rows * hidden})
+    ends = {"embedding": rows * hidden}
+    skeleton = parts.mixed(f, family, parts.attention(f, family), parts.dense(f, family), ends)
     if not f.flag("do_layer_norm_before") or f.flag("_remove_final_layer_norm"):
         del skeleton.extra["norms"]
     return skeleton._replace(embedding_width=width)
@@ -101,8 +98,8 @@ def mpt(f: Fields, family: Family) -> Skeleton:
     """MPT: no positions, no biases unless asked for."""
     attn = f.section("attn_config")
     width = int(f.integer("hidden_size") * f.integer("expansion_ratio", 4))
-    layer = (parts.attention(f, family, attn.optional("kv_n_heads") if attn else None), parts.dense(f, family, width))
-    return parts.mixed(f, family, [layer] * f.integer("num_hidden_layers"))
+    attention = parts.attention(f, family, attn.optional("kv_n_heads") if attn else None)
+    return parts.mixed(f, family, attention, parts.dense(f, family, width))
 
 
 def gpt_neo(f: Fields, family: Family) -> Skeleton:
@@ -114,22 +111,18 @@ def gpt_neo(f: Fields, family: Family) -> Skeleton:
             raise wrong_type(f.label("attention_types"), value, "a list of [[kinds], times]", "check the config.json")
         kinds += list(item[0]) * min(Fields({"times": item[1]}).integer("times"), number)
     if len(kinds) != number:
-        raise wrong_type(
-            f.label("attention_types"),
-            value,
-            f"a list for num_hidden_layers = {number} layers, not {len(kinds)}",
-            "make the two agree",
-        )
+        expected = f"a list for num_hidden_layers = {number} layers, not {len(kinds)}"
+        raise wrong_type(f.label("attention_types"), value, expected, "make the two agree")
     types = ["sliding" if kind == "local" else "full" for kind in kinds]
     return decoder(f.but(layer_types=types, sliding_window=f.integer("window_size", 256)), family)
 
 
 def mllama(f: Fields, family: Family) -> Skeleton:
     """Llama 3.2 Vision: some layers attend to the image (two gates each); the embedding has eight rows of its own."""
-    number, named, hidden = (
+    number, hidden, named = (
         f.integer("num_hidden_layers"),
-        f.indices("cross_attention_layers"),
         f.integer("hidden_size"),
+        f.indices("cross_attention_layers"),
     )
     looking = sum(i in named for i in range(number))
     image = parts.attention(f, family._replace(qk_norm="head"), attends_to_images=True)
@@ -156,22 +149,17 @@ def gemma3n(f: Fields, family: Family) -> Skeleton:
     other = 2 * hidden * per_layer + 2 * hidden * f.integer("laurel_rank") + streams * hidden + streams**2 + streams**3
     made = {width: parts.dense(f, family, width) for width in dict.fromkeys(widths or (None,))}
     mixers = _kv_shared(f, _attentions(f, family))
-    return parts.mixed(
-        f,
-        family,
-        [(mixer, made[widths[i] if widths else None]) for i, mixer in enumerate(mixers)],
-        extra=_layer_embeddings(f, per_layer, attention=2 * (streams - 1) * hidden * hidden),
-        other_parameters=other + (hidden if f.flag("altup_correct_scale") else 0),
-    )
+    ends = _layer_embeddings(f, per_layer, attention=2 * (streams - 1) * hidden * hidden)
+    other += hidden if f.flag("altup_correct_scale") else 0
+    return parts.mixed(f, family, mixers, [made[width] for width in widths or [None] * number], ends, other)
 
 
 def _kv_shared(f: Fields, layers: list[Attention]) -> list[Attention]:
     """The last ``num_kv_shared_layers`` use keys and values of earlier ones: no projection, norm of k or cache."""
     own = len(layers) - f.integer("num_kv_shared_layers", 0, minimum=0)
-    made = {
-        one: one.replace(shares_kv_of_another_layer=True, qk_norm_parameters=one.qk_norm_parameters // 2)
-        for one in set(layers[max(own, 0) :])
-    }
+    made = {}
+    for one in set(layers[max(own, 0) :]):
+        made[one] = one.replace(shares_kv_of_another_layer=True, qk_norm_parameters=one.qk_norm_parameters // 2)
     return [layer if i < own else made[layer] for i, layer in enumerate(layers)]
 
 
@@ -204,9 +192,8 @@ def gemma4(f: Fields, family: Family) -> Skeleton:
             norm_parameters=norms * hidden, other_parameters=2 * hidden * per_layer + router_scales,
         )  # fmt: skip
 
-    groups = parts.grouped(
-        layer(i, mixer) for i, mixer in enumerate(_kv_shared(f, _gemma4_attention(f, family, number)))
-    )
+    mixers = _kv_shared(f, _gemma4_attention(f, family, number))
+    groups = parts.grouped(layer(i, mixer) for i, mixer in enumerate(mixers))
     extra = {kind: number for kind, number in _layer_embeddings(f, per_layer, hidden).items() if number}
     return Skeleton(groups, extra, f.flag("tie_word_embeddings", family.tied))
 
@@ -238,10 +225,9 @@ def hunyuan_moe(f: Fields, family: Family) -> Skeleton:
     """One shared expert; per-layer lists of ``moe_topk`` and others are equal in all released models."""
     used, shared, width = f.get("moe_topk"), f.get("num_shared_expert"), f.get("moe_intermediate_size")
     changes = {"num_experts_per_tok": used[0] if used else None} if isinstance(used, list | tuple) else {}
-    changes["num_shared_expert"] = (
-        shared[0] if isinstance(shared, list | tuple) and shared else 1 if shared is None else shared
-    )
-    return decoder(f.but(**changes, moe_intermediate_size=width if isinstance(width, int) else None), family)
+    shared = shared[0] if isinstance(shared, list | tuple) and shared else 1 if shared is None else shared
+    width = width if isinstance(width, int) else None
+    return decoder(f.but(**changes, num_shared_expert=shared, moe_intermediate_size=width), family)
 
 
 def llama4(f: Fields, family: Family) -> Skeleton:
@@ -253,10 +239,8 @@ def llama4(f: Fields, family: Family) -> Skeleton:
     chunked = whole.replace(window=f.integer("attention_chunk_size", 8192), chunked=True)
     every = f.integer("no_rope_layer_interval", 4)
     rope = f.integers("no_rope_layers", number) if f.get("no_rope_layers") else [(i + 1) % every for i in range(number)]
-    layers = [
-        (chunked if rotary else whole, experts if i in sparse_layers else dense) for i, rotary in enumerate(rope or ())
-    ]
-    return parts.mixed(f, family, layers)
+    feed_forwards = [experts if i in sparse_layers else dense for i in range(number)]
+    return parts.mixed(f, family, [chunked if rotary else whole for rotary in rope or ()], feed_forwards)
 
 
 def longcat(f: Fields, family: Family) -> Skeleton:
@@ -268,8 +252,8 @@ def longcat(f: Fields, family: Family) -> Skeleton:
     attention, plain = parts.latent_attention(f), parts.dense(f, family)
     experts = parts.experts(f, family, num_identity_experts=f.integer("zero_expert_num", 0, minimum=0))
     used = experts.num_experts_per_token * experts.num_experts // (experts.num_experts + experts.num_identity_experts)
-    layers = [(attention, experts.replace(num_experts_per_token=max(1, used)))] * f.integer("num_hidden_layers")
-    return parts.mixed(f, family, layers, other_mixers=(attention,), other_feed_forwards=(plain, plain))
+    experts = experts.replace(num_experts_per_token=max(1, used))
+    return parts.mixed(f, family, attention, experts, other_mixers=(attention,), other_feed_forwards=(plain, plain))
 
 
 def arctic(f: Fields, family: Family) -> Skeleton:
@@ -277,12 +261,9 @@ def arctic(f: Fields, family: Family) -> Skeleton:
     number, hidden, step = f.integer("num_hidden_layers"), f.integer("hidden_size"), f.integer("moe_layer_frequency", 2)
     residual = f.flag("parallel_attn_mlp_res") or f.flag("use_residual")
     sparse = LayerGroup(
-        count=1,
-        mixer=parts.attention(f, family),
-        feed_forward=parts.experts(f, family),
-        other_feed_forwards=(parts.dense(f, family, hidden),) if residual else (),
-        norm_parameters=(3 if residual else 2) * hidden,
-    )
+        count=1, mixer=parts.attention(f, family), feed_forward=parts.experts(f, family),
+        other_feed_forwards=(parts.dense(f, family, hidden),) * residual, norm_parameters=(2 + residual) * hidden,
+    )  # fmt: skip
     plain = sparse.replace(feed_forward=parts.dense(f, family), other_feed_forwards=(), norm_parameters=2 * hidden)
     layers = [sparse if (i + 1) % step == 0 else plain for i in range(number)]
     return Skeleton(parts.grouped(layers), {"norms": hidden}, f.flag("tie_word_embeddings"))

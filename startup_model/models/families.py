@@ -39,7 +39,6 @@ def find_family(model_type: str) -> Family | None:
 
 
 def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with what it takes over from another."""
     other = _whole(_row(row["like"])) if "like" in row else {}
     own = {name: value for name, value in row.items() if name != "like"}
     return other | own | {"defaults": other.get("defaults", {}) | own.get("defaults", {})}
@@ -54,7 +53,6 @@ def family_names() -> tuple[str, ...]:
 
 def build_layers(fields: Fields, family: Family) -> Skeleton:
     """The layers of a model. Raises ConfigError for a field that is missing or cannot be."""
-    skeleton: Skeleton = getattr(decoders if hasattr(decoders, family.build) else recurrent, family.build)(
-        fields, family
-    )
+    build = getattr(decoders, family.build, None) or getattr(recurrent, family.build)
+    skeleton: Skeleton = build(fields, family)
     return skeleton

@@ -164,11 +164,8 @@ class Fields:
             return None
         is_list = isinstance(value, list | tuple)
         if not is_list or len(value) != length or not all(isinstance(item, str) for item in value):
-            raise self._wrong(
-                name,
-                f"a list with one kind for each of the {length} layers, not {_found(value)}",
-                "make num_hidden_layers and the list agree",
-            )
+            expected = f"a list with one kind for each of the {length} layers, not {_found(value)}"
+            raise self._wrong(name, expected, "make num_hidden_layers and the list agree")
         return tuple(value)
 
     def section(self, name: str) -> Fields | None:

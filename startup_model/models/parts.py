@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +15,6 @@ from startup_model.models.layers import (
     FeedForward,
     LatentAttention,
     LayerGroup,
-    Mamba2,
     Mixer,
     MixtureOfExperts,
 )
@@ -110,12 +109,10 @@ def attention(
         kv_heads = heads if family.kv_heads == "all" else 1
     kv = kv_heads or f.integer("num_key_value_heads", heads)
     if kv > heads or heads % kv:
-        raise out_of_range(
-            f.label("num_key_value_heads"), kv, f"a divisor of num_attention_heads = {heads}", "correct one of the two"
-        )
-    head_dim = (
-        head_dim or f.optional("head_dim") or share(f, f.integer("hidden_size"), "num_attention_heads", "hidden_size")
-    )
+        bounds = f"a divisor of num_attention_heads = {heads}"
+        raise out_of_range(f.label("num_key_value_heads"), kv, bounds, "correct one of the two")
+    head_dim = head_dim or f.optional("head_dim")
+    head_dim = head_dim or share(f, f.integer("hidden_size"), "num_attention_heads", "hidden_size")
     norms = {"none": 0, "head": 2 * head_dim, "full": (heads + kv) * head_dim, "biased": 4 * head_dim}[family.qk_norm]
     return Attention(
         num_heads=heads,
@@ -157,9 +154,8 @@ def experts(f: Fields, family: Family, **more: Any) -> MixtureOfExperts:
     """Experts from the usual fields; ``more`` are further fields of MixtureOfExperts."""
     number, used = f.integer("num_experts"), f.integer("num_experts_per_tok")
     if used > number:
-        raise out_of_range(
-            f.label("num_experts_per_tok"), used, f"at most the number of experts, {number}", "correct one of the two"
-        )
+        bounds = f"at most the number of experts, {number}"
+        raise out_of_range(f.label("num_experts_per_tok"), used, bounds, "correct one of the two")
     widths = family.expert_width.split("|")
     return MixtureOfExperts(
         num_experts=number,
@@ -179,18 +175,6 @@ def _shared_width(f: Fields, fields: str) -> int:
         if all(f.get(name) is not None for name in names):
             return prod(f.integer(name, minimum=0) for name in names)
     return 0
-
-
-def mamba2(f: Fields, heads: str, head_dim: int, state: str, groups: str, kernel: str, **more: Any) -> Mamba2:
-    """A Mamba-2 mixer; the texts name the fields."""
-    return Mamba2(
-        num_heads=f.integer(heads),
-        head_dim=head_dim,
-        state_size=f.integer(state),
-        num_groups=f.integer(groups, 1),
-        conv_kernel=f.integer(kernel, 4),
-        **more,
-    )
 
 
 # --- layers of a model ------------------------------------------------------------------------------------------------
@@ -245,38 +229,29 @@ def grouped(layers: Iterable[LayerGroup]) -> tuple[LayerGroup, ...]:
 def mixed(
     f: Fields,
     family: Family,
-    layers: Iterable[tuple[Mixer | None, FeedForward | None]],
-    *,
+    mixers: Sequence[Mixer | None] | Mixer | None,
+    feed_forwards: Sequence[FeedForward | None] | FeedForward | None,
     extra: Mapping[str, int] | None = None,
     other_parameters: int = 0,
     **more: Any,
 ) -> Skeleton:
-    """A model of layers with a mixer and a feed-forward part each; norms, ends and ties as the family has them."""
+    """A model of layers with a mixer and a feed-forward part each, one for all or a list; norms, ends and ties as the family has them."""
     hidden, parallel = f.integer("hidden_size"), is_on(f, family.parallel)
     one = hidden * (2 if is_on(f, family.norm_bias) else 1)
     norms = family.norms if not parallel or family.parallel_norms is None else family.parallel_norms
-    layers = list(layers)
+    number = f.integer("num_hidden_layers")
+    each = (part if isinstance(part, Sequence) else [part] * number for part in (mixers, feed_forwards))
+    layers = list(zip(*each, strict=True))
     keys = [(id(mixer), id(feed_forward)) for mixer, feed_forward in layers]  # hashing each layer is slow
     unique = dict(zip(keys, layers, strict=True))
-    counted = [(unique[key], count) for key, count in Counter(keys).items()]
-    if len(counted) > 1:
-        counts: Counter[tuple[Mixer | None, FeedForward | None]] = Counter()
-        for layer, count in counted:
-            counts[layer] += count
-        counted = list(counts.items())
-    groups = tuple(
-        LayerGroup(
-            count=count,
-            mixer=mixer,
-            feed_forward=feed_forward,
-            norm_parameters=norms * one,
-            other_parameters=other_parameters
-            + sum(factor * _number(f, mixer, name) for name, factor in family.other.items()),
-            parallel=parallel,
-            **more,
-        )
-        for (mixer, feed_forward), count in counted
-    )
+    counts: Counter[Any] = Counter()
+    for key, count in Counter(keys).items():
+        counts[unique[key]] += count
+    groups = []
+    for (mixer, feed_forward), count in counts.items():
+        other = other_parameters + sum(factor * _number(f, mixer, name) for name, factor in family.other.items())
+        made = {"mixer": mixer, "feed_forward": feed_forward, "norm_parameters": norms * one, "other_parameters": other}
+        groups.append(LayerGroup(count=count, parallel=parallel, **made, **more))
     ends = {"norms": one if norms else 0, "embedding": 2 * hidden if family.embedding_norm else 0}
     if family.positions:
         ends["embedding"] += f.integer("max_position_embeddings") * hidden
@@ -285,7 +260,7 @@ def mixed(
     for kind, number in (extra or {}).items():
         ends[kind] = ends.get(kind, 0) + number
     ends = {kind: number for kind, number in ends.items() if number}
-    return Skeleton(groups, ends, f.flag("tie_word_embeddings", family.tied))
+    return Skeleton(tuple(groups), ends, f.flag("tie_word_embeddings", family.tied))
 
 
 def _number(f: Fields, mixer: Mixer | None, name: str) -> int:
@@ -294,7 +269,7 @@ def _number(f: Fields, mixer: Mixer | None, name: str) -> int:
     return 1 if name == "one" else f.integer(name)
 
 
-def with_experts(f: Fields, family: Family, mixers: Iterable[Mixer], sparse: FeedForward) -> Skeleton:
+def with_experts(f: Fields, family: Family, mixers: Sequence[Mixer], sparse: FeedForward) -> Skeleton:
     """Experts in some layers, dense parts in the others.
 
     Where: as ``mlp_layer_types``, ``is_moe_layer`` or a list ``moe_layer_freq`` name them, between two layers at an interval, or from
@@ -302,7 +277,7 @@ def with_experts(f: Fields, family: Family, mixers: Iterable[Mixer], sparse: Fee
     """
     has_experts = _layers_with_experts(f, f.integer("num_hidden_layers"))
     plain = None if all(has_experts) else dense(f, family)
-    return mixed(f, family, [(mixer, sparse if one else plain) for mixer, one in zip(mixers, has_experts, strict=True)])
+    return mixed(f, family, mixers, [sparse if one else plain for one in has_experts])
 
 
 def _layers_with_experts(f: Fields, number: int) -> list[bool]:

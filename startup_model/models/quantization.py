@@ -72,7 +72,6 @@ def _block_float(fields: Fields, method: str) -> _Packing:
 
 
 def _gguf(fields: Fields, method: str) -> _Packing:
-    """GGUF by its type, under ``type`` or ``file_type``."""
     name = (fields.text("type") or fields.text("file_type")).upper()
     if name not in GGUF_BITS:
         raise UnknownNameError("quantization_config.type", name, GGUF_BITS)
@@ -84,7 +83,6 @@ def _bitsandbytes(fields: Fields, method: str) -> _Packing:
 
 
 def _compressed_tensors(fields: Fields, method: str) -> _Packing:
-    """The first group of a compressed-tensors section."""
     groups = fields.section("config_groups")
     first = groups.section(next(iter(groups.raw))) if groups and groups.raw else None
     weights = first.section("weights") if first else None

@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from startup_model.errors import wrong_type
-from startup_model.models import parts
+from startup_model.models import layers, parts
 from startup_model.models.fields import Fields
-from startup_model.models.layers import (
-    FeedForward,
-    GatedDeltaNet,
-    GatedLinearRecurrence,
-    KimiDeltaAttention,
-    LayerGroup,
-    LightningAttention,
-    Mamba,
-    Mamba2,
-    Mixer,
-    ReceptanceFeedForward,
-    ReceptanceTimeMix,
-    ShortConvolution,
-)
+from startup_model.models.layers import FeedForward, GatedDeltaNet, LayerGroup, Mamba, Mamba2, Mixer
 from startup_model.models.parts import Family, Skeleton, is_attention
 
 # --- state spaces alone -----------------------------------------------------------------------------------------------
@@ -41,29 +28,40 @@ def _mamba(f: Fields, inner: int, names: str, *, inner_norms: bool = False) -> M
     )
 
 
+def _mamba2(f: Fields, head_dim: int, names: str, *, norm: bool = True) -> Mamba2:
+    """names: the fields with heads, state size, groups, kernel, bias of the convolution, biases of the projections."""
+    heads, state, groups, kernel, conv_bias, bias = names.split()
+    return Mamba2(
+        num_heads=f.integer(heads),
+        head_dim=head_dim,
+        state_size=f.integer(state),
+        num_groups=f.integer(groups, 1),
+        conv_kernel=f.integer(kernel, 4),
+        conv_bias=f.flag(conv_bias, default=True),
+        projection_bias=parts.is_on(f, bias),
+        norm=norm,
+    )
+
+
 def mamba(f: Fields, family: Family) -> Skeleton:
     """Mamba and Falcon-Mamba: one mixer and one norm a layer."""
     inner = f.integer("intermediate_size", f.integer("expand", 2) * f.integer("hidden_size"))
-    return _all(f, family, _mamba(f, inner, "state_size conv_kernel time_step_rank use_conv_bias use_bias"), None)
+    mixer = _mamba(f, inner, "state_size conv_kernel time_step_rank use_conv_bias use_bias")
+    return parts.mixed(f, family, mixer, None)
 
 
 def mamba2(f: Fields, family: Family) -> Skeleton:
     """Mamba-2: one mixer and one norm a layer."""
-    biases = {"conv_bias": f.flag("use_conv_bias", default=True), "projection_bias": f.flag("use_bias")}
-    mixer = parts.mamba2(f, "num_heads", f.integer("head_dim"), "state_size", "n_groups", "conv_kernel", **biases)
-    return _all(f, family, mixer, None)
+    names = "num_heads state_size n_groups conv_kernel use_conv_bias use_bias"
+    return parts.mixed(f, family, _mamba2(f, f.integer("head_dim"), names), None)
 
 
 def rwkv(f: Fields, family: Family) -> Skeleton:
     """RWKV-4: time mixing and channel mixing, biased norms, and one more norm before the first layer."""
     hidden = f.integer("hidden_size")
-    mixer = ReceptanceTimeMix(inner_size=f.integer("attention_hidden_size", hidden))
-    feed_forward = ReceptanceFeedForward(intermediate_size=f.integer("intermediate_size", 4 * hidden))
-    return _all(f, family, mixer, feed_forward, extra={"norms": 2 * hidden})
-
-
-def _all(f: Fields, family: Family, mixer: Mixer, feed_forward: FeedForward | None, **more: object) -> Skeleton:
-    return parts.mixed(f, family, [(mixer, feed_forward)] * f.integer("num_hidden_layers"), **more)  # type: ignore[arg-type]
+    mixer = layers.ReceptanceTimeMix(inner_size=f.integer("attention_hidden_size", hidden))
+    feed_forward = layers.ReceptanceFeedForward(intermediate_size=f.integer("intermediate_size", 4 * hidden))
+    return parts.mixed(f, family, mixer, feed_forward, {"norms": 2 * hidden})
 
 
 # --- state spaces between attention -----------------------------------------------------------------------------------
@@ -78,33 +76,32 @@ def _prefixed_mamba2(f: Fields, *, norm: bool = True) -> Mamba2:
         head_dim = parts.share(f, f.integer("mamba_d_ssm", expanded), "mamba_n_heads")
     else:
         head_dim = f.integer("mamba_d_head")
-    biases = {"conv_bias": f.flag("mamba_conv_bias", default=True), "projection_bias": f.flag("mamba_proj_bias")}
-    more = {**biases, "norm": norm}
-    return parts.mamba2(f, "mamba_n_heads", head_dim, "mamba_d_state", "mamba_n_groups", "mamba_d_conv", **more)
+    names = "mamba_n_heads mamba_d_state mamba_n_groups mamba_d_conv mamba_conv_bias mamba_proj_bias"
+    return _mamba2(f, head_dim, names, norm=norm)
 
 
 def granite_hybrid(f: Fields, family: Family) -> Skeleton:
     """Granite 4: Mamba-2 and some attention, each followed by experts and a shared part, or by the latter alone."""
-    number, shared = f.integer("num_hidden_layers"), f.integer("shared_intermediate_size", minimum=0)
-    kinds = parts.layer_kinds(f, "layer_types", "layers_block_type") or ("mamba",) * number
+    shared = f.integer("shared_intermediate_size", minimum=0)
+    kinds = parts.layer_kinds(f, "layer_types", "layers_block_type") or ("mamba",) * f.integer("num_hidden_layers")
     attention = parts.attention(f, family)
     mamba: Mixer = attention if all(map(is_attention, kinds)) else _prefixed_mamba2(f)
     sparse = f.optional("num_experts", minimum=0)
     feed_forward: FeedForward = parts.experts(f, family) if sparse else parts.dense(f, family, shared)
-    return parts.mixed(f, family, [(attention if is_attention(kind) else mamba, feed_forward) for kind in kinds])
+    return parts.mixed(f, family, [attention if is_attention(kind) else mamba for kind in kinds], feed_forward)
 
 
 def bamba(f: Fields, family: Family) -> Skeleton:
     """Bamba: Mamba-2, attention in the layers that ``attn_layer_indices`` names."""
     named, attention, mamba = f.indices("attn_layer_indices"), parts.attention(f, family), _prefixed_mamba2(f)
-    feed_forward, number = parts.dense(f, family), f.integer("num_hidden_layers")
-    return parts.mixed(f, family, [(attention if i in named else mamba, feed_forward) for i in range(number)])
+    mixers = [attention if i in named else mamba for i in range(f.integer("num_hidden_layers"))]
+    return parts.mixed(f, family, mixers, parts.dense(f, family))
 
 
 def falcon_h1(f: Fields, family: Family) -> Skeleton:
     """Falcon-H1: attention and Mamba-2 side by side in every layer."""
     mamba = _prefixed_mamba2(f, norm=f.flag("mamba_rms_norm"))
-    return _all(f, family, parts.attention(f, family), parts.dense(f, family), other_mixers=(mamba,))
+    return parts.mixed(f, family, parts.attention(f, family), parts.dense(f, family), other_mixers=(mamba,))
 
 
 def jamba(f: Fields, family: Family) -> Skeleton:
@@ -115,14 +112,9 @@ def jamba(f: Fields, family: Family) -> Skeleton:
     mamba = _mamba(f, f.integer("mamba_expand", 2) * f.integer("hidden_size"), _PREFIXED, inner_norms=True)
     attention, dense = parts.attention(f, family), parts.dense(f, family)
     sparse: FeedForward = dense if f.integer("num_experts", 16) == 1 else parts.experts(f, family)
-    layers = [
-        (
-            attention if i % attention_period == attention_offset else mamba,
-            sparse if i % expert_period == expert_offset else dense,
-        )
-        for i in range(number)
-    ]
-    return parts.mixed(f, family, layers)
+    mixers = [attention if i % attention_period == attention_offset else mamba for i in range(number)]
+    feed_forwards = [sparse if i % expert_period == expert_offset else dense for i in range(number)]
+    return parts.mixed(f, family, mixers, feed_forwards)
 
 
 _NEMOTRON_KINDS = {
@@ -133,38 +125,27 @@ _NEMOTRON_KINDS = {
 
 def nemotron_h(f: Fields, family: Family) -> Skeleton:
     """Nemotron-H: each layer is one thing only - Mamba-2, attention, a dense part or experts - with one norm."""
+    names = "mamba_num_heads ssm_state_size n_groups conv_kernel use_conv_bias mamba_proj_bias|use_bias"
     makers: dict[str, Callable[[], tuple[Mixer | None, FeedForward | None]]] = {
-        "mamba": lambda: (_nemotron_mamba(f), None),
+        "mamba": lambda: (_mamba2(f, f.integer("mamba_head_dim"), names), None),
         "attention": lambda: (parts.attention(f, family, window=f.optional("sliding_window")), None),
         "mlp": lambda: (None, parts.dense(f, family)),
         "moe": lambda: (None, parts.experts(f, family, latent_size=f.optional("moe_latent_size"))),
     }
     kinds = _nemotron_kinds(f)
-    layers = {kind: makers[kind]() for kind in dict.fromkeys(kinds)}
-    return parts.mixed(f, family, [layers[kind] for kind in kinds])
+    made = {kind: makers[kind]() for kind in dict.fromkeys(kinds)}
+    return parts.mixed(f, family, [made[kind][0] for kind in kinds], [made[kind][1] for kind in kinds])
 
 
 def _nemotron_kinds(f: Fields) -> tuple[str, ...]:
     name, pattern = "hybrid_override_pattern", f.text("hybrid_override_pattern")
-    named = parts.layer_kinds(f, "layers_block_type", "layer_types") or f.but(**{name: list(pattern)}).kinds(
-        name, f.integer("num_hidden_layers")
-    )
+    named = parts.layer_kinds(f, "layers_block_type", "layer_types")
+    named = named or f.but(**{name: list(pattern)}).kinds(name, f.integer("num_hidden_layers"))
     unknown = next((kind for kind in named or () if kind not in _NEMOTRON_KINDS), None)
     if not named or unknown is not None:
-        raise wrong_type(
-            f.label(name), unknown or pattern, "one of M, *, - and E for each layer", "check the config.json"
-        )
+        expected = "one of M, *, - and E for each layer"
+        raise wrong_type(f.label(name), unknown or pattern, expected, "check the config.json")
     return tuple(_NEMOTRON_KINDS[kind] for kind in named)
-
-
-def _nemotron_mamba(f: Fields) -> Mamba2:
-    biases = {
-        "conv_bias": f.flag("use_conv_bias", default=True),
-        "projection_bias": f.flag("mamba_proj_bias") or f.flag("use_bias"),
-    }
-    return parts.mamba2(
-        f, "mamba_num_heads", f.integer("mamba_head_dim"), "ssm_state_size", "n_groups", "conv_kernel", **biases
-    )
 
 
 # --- one transformer block that many layers share ---------------------------------------------------------------------
@@ -194,11 +175,11 @@ def _shared_blocks(
         feed_forward=feed_forward.replace(shares_weights_of_another_layer=True),
         norm_parameters=hidden,
     )
-    layers, seen = [], 0
+    groups, seen = [], 0
     for kind in kinds:
-        layers.append(plain if kind != "hybrid" else first if seen < blocks else again)
+        groups.append(plain if kind != "hybrid" else first if seen < blocks else again)
         seen += kind == "hybrid"
-    return Skeleton(parts.grouped(layers), {"norms": hidden}, f.flag("tie_word_embeddings", family.tied))
+    return Skeleton(parts.grouped(groups), {"norms": hidden}, f.flag("tie_word_embeddings", family.tied))
 
 
 def zamba(f: Fields, family: Family) -> Skeleton:
@@ -209,20 +190,18 @@ def zamba(f: Fields, family: Family) -> Skeleton:
     if kinds is None:
         later = ("hybrid" if i % period == offset else "mamba" for i in range(max(number - 3, 0)))
         kinds = ("mamba", "mamba", "hybrid", *later)[:number]
-    return _shared_blocks(
-        f, family, kinds, _mamba(f, f.integer("mamba_expand", 2) * f.integer("hidden_size"), _PREFIXED)
-    )
+    inner = f.integer("mamba_expand", 2) * f.integer("hidden_size")
+    return _shared_blocks(f, family, kinds, _mamba(f, inner, _PREFIXED))
 
 
 def zamba2(f: Fields, family: Family) -> Skeleton:
     """Zamba 2: Mamba-2, one or two shared blocks, low-rank adapters of each layer."""
-    named = f.indices("hybrid_layer_ids")
-    kinds = parts.layer_kinds(f, "layers_block_type", "layer_types") or [
-        "hybrid" if i in named else "mamba" for i in range(f.integer("num_hidden_layers"))
-    ]
+    named, number = f.indices("hybrid_layer_ids"), f.integer("num_hidden_layers")
+    kinds = parts.layer_kinds(f, "layers_block_type", "layer_types")
+    kinds = kinds or tuple("hybrid" if i in named else "mamba" for i in range(number))
     head_dim = parts.share(f, f.integer("mamba_expand", 2) * f.integer("hidden_size"), "n_mamba_heads")
-    biases = {"conv_bias": f.flag("use_conv_bias", default=True), "projection_bias": f.flag("add_bias_linear")}
-    mamba = parts.mamba2(f, "n_mamba_heads", head_dim, "mamba_d_state", "mamba_ngroups", "mamba_d_conv", **biases)
+    names = "n_mamba_heads mamba_d_state mamba_ngroups mamba_d_conv use_conv_bias add_bias_linear"
+    mamba = _mamba2(f, head_dim, names)
     return _shared_blocks(f, family, kinds, mamba, f.integer("num_mem_blocks", 1), f.integer("adapter_rank", 128))
 
 
@@ -249,8 +228,7 @@ def qwen3_next(f: Fields, family: Family) -> Skeleton:
     mixers = _interleaved(f, parts.attention(f, family), linear, lambda i: (i + 1) % every == 0)
     if f.optional("num_experts", minimum=0):
         return parts.with_experts(f, family, mixers, parts.experts(f, family))
-    plain = parts.dense(f, family)
-    return parts.mixed(f, family, [(mixer, plain) for mixer in mixers])
+    return parts.mixed(f, family, mixers, parts.dense(f, family))
 
 
 def olmo_hybrid(f: Fields, family: Family) -> Skeleton:
@@ -265,8 +243,8 @@ def olmo_hybrid(f: Fields, family: Family) -> Skeleton:
         value_head_dim=f.integer("linear_value_head_dim", 2 * key_dim),
         conv_kernel=f.integer("linear_conv_kernel_dim", 4),
     )
-    mixers, plain = _interleaved(f, parts.attention(f, family), linear, lambda i: i % 4 == 3), parts.dense(f, family)
-    return parts.mixed(f, family, [(mixer, plain) for mixer in mixers])
+    mixers = _interleaved(f, parts.attention(f, family), linear, lambda i: i % 4 == 3)
+    return parts.mixed(f, family, mixers, parts.dense(f, family))
 
 
 def minimax(f: Fields, family: Family) -> Skeleton:
@@ -274,26 +252,22 @@ def minimax(f: Fields, family: Family) -> Skeleton:
     softmax = f.integers("attn_type_list", f.integer("num_hidden_layers"))
     if softmax is not None:
         f = f.but(layer_types=["full_attention" if one else "linear_attention" for one in softmax])
-    attention, experts = parts.attention(f, family), parts.experts(f, family)
-    linear = LightningAttention(num_heads=attention.num_heads, head_dim=attention.head_dim)
+    attention = parts.attention(f, family)
+    linear = layers.LightningAttention(num_heads=attention.num_heads, head_dim=attention.head_dim)
     mixers = _interleaved(f, attention, linear, lambda i: i % 2 == 0)
-    return parts.mixed(f, family, [(mixer, experts) for mixer in mixers])
+    return parts.mixed(f, family, mixers, parts.experts(f, family))
 
 
 def kimi_linear(f: Fields, family: Family) -> Skeleton:
     """Kimi Linear: delta rule with a gate for each channel, latent attention in every fourth layer, experts."""
     section = f.section("linear_attn_config") or Fields({})
-    linear = KimiDeltaAttention(
+    linear = layers.KimiDeltaAttention(
         num_heads=section.integer("num_heads", f.integer("linear_num_heads", 32)),
         head_dim=section.integer("head_dim", f.integer("linear_head_dim", 128)),
         conv_kernel=section.integer("short_conv_kernel_size", f.integer("linear_conv_kernel_dim", 4)),
     )
-    full = section.indices("full_attn_layers")  # they count from one
-
-    def is_full(i: int) -> bool:
-        return i + 1 in full if full else i > 0 and i % 4 == 0
-
-    mixers = _interleaved(f, parts.latent_attention(f), linear, is_full)
+    full = section.indices("full_attn_layers") or range(5, 10**6, 4)  # they count from one
+    mixers = _interleaved(f, parts.latent_attention(f), linear, lambda i: i + 1 in full)
     return parts.with_experts(f, family, mixers, parts.experts(f, family))
 
 
@@ -304,10 +278,10 @@ def recurrent_gemma(f: Fields, family: Family) -> Skeleton:
         raise wrong_type(f.label("block_types"), blocks, "a list of kinds of layers", "check the config.json")
     attention = parts.attention(f, family, window=f.integer("attention_window_size"))
     width, kernel = f.integer("lru_width", f.integer("hidden_size")), f.integer("conv1d_width")
-    recurrence = GatedLinearRecurrence(inner_size=width, num_blocks=attention.num_heads, conv_kernel=kernel)
-    feed_forward = parts.dense(f, family)
+    recurrence = layers.GatedLinearRecurrence(inner_size=width, num_blocks=attention.num_heads, conv_kernel=kernel)
     kinds = [blocks[i % len(blocks)] for i in range(f.integer("num_hidden_layers"))]
-    return parts.mixed(f, family, [(recurrence if kind == "recurrent" else attention, feed_forward) for kind in kinds])
+    mixers = [recurrence if kind == "recurrent" else attention for kind in kinds]
+    return parts.mixed(f, family, mixers, parts.dense(f, family))
 
 
 # --- convolutions between attention -----------------------------------------------------------------------------------
@@ -315,9 +289,8 @@ def recurrent_gemma(f: Fields, family: Family) -> Skeleton:
 
 def _lfm2_mixers(f: Fields, family: Family) -> list[Mixer]:
     named = f.indices("full_attn_idxs") or range(f.integer("num_hidden_layers"))
-    convolution = ShortConvolution(
-        channels=f.integer("hidden_size"), conv_kernel=f.integer("conv_L_cache"), bias=f.flag("conv_bias")
-    )
+    width, kernel = f.integer("hidden_size"), f.integer("conv_L_cache")
+    convolution = layers.ShortConvolution(channels=width, conv_kernel=kernel, bias=f.flag("conv_bias"))
     return _interleaved(f, parts.attention(f, family), convolution, lambda i: i in named)
 
 
@@ -327,8 +300,7 @@ def lfm2(f: Fields, family: Family) -> Skeleton:
     if f.flag("block_auto_adjust_ff_dim"):
         multiple = f.integer("block_multiple_of", 256)
         width = multiple * -(-int(f.ratio("block_ffn_dim_multiplier") * int(2 * width / 3)) // multiple)
-    plain = parts.dense(f, family, width)
-    return parts.mixed(f, family, [(mixer, plain) for mixer in _lfm2_mixers(f, family)])
+    return parts.mixed(f, family, _lfm2_mixers(f, family), parts.dense(f, family, width))
 
 
 def lfm2_moe(f: Fields, family: Family) -> Skeleton:

@@ -85,11 +85,7 @@ def vision_tables() -> Tables:
 
 
 def count_vision(config: Mapping[str, Any], language_hidden_size: int) -> Vision:
-    """Parameters of the vision tower and projector of a config.json, and whether they are exact; 0 and True without a
-    tower.
-
-    Raises ConfigError for a field of the tower that cannot be.
-    """
+    """What the tower and projector of a config.json weigh; 0, exactly, without a tower. Raises ConfigError for a field that cannot be."""
     top = Fields(config)
     wrapper = top.section("thinker_config") or top  # of an omni model
     raw = wrapper.section("vision_config")
@@ -106,8 +102,7 @@ def count_vision(config: Mapping[str, Any], language_hidden_size: int) -> Vision
 
 
 def _plain_estimate(f: Fields) -> int:
-    """A plain vision transformer: layers x (4 h^2 + 2 h f) + patch embedding; 0 where the section does not say its
-    size."""
+    """Layers x (4 h^2 + 2 h f) + patch embedding; 0 where the section does not say its size."""
     layers = f.optional("num_hidden_layers") or f.optional("depth")
     hidden = f.optional("hidden_size") or f.optional("embed_dim")
     if layers is None or hidden is None:
@@ -134,7 +129,6 @@ def _side(f: Fields, name: str, default: int | None = None) -> int:
 
 
 def _length(f: Fields, name: str) -> int:
-    """Number of entries of a list; 0 where there is none."""
     value = f.get(name)
     if value is not None and not isinstance(value, list | tuple):
         raise wrong_type(f.label(name), value, "a list", "check the config.json")
@@ -171,11 +165,9 @@ def _plain(f: Fields, **more: Any) -> int:
 def _transformer(f: Fields, row: Tower) -> int:
     """Patches, learned positions, layers, norms and tokens around them; the head has a probe that attends to all patches, a norm, a feed-forward part."""
     hidden, width = f.integer("hidden_size"), f.integer("intermediate_size")
-    positions = 0
-    if row.positions:
-        positions = (
-            _patches(f) + row.positions.count("+1") if row.positions.startswith("patches") else f.integer(row.positions)
-        )
+    positions = f.integer(row.positions) if row.positions and not row.positions.startswith("patches") else 0
+    if row.positions.startswith("patches"):
+        positions = _patches(f) + row.positions.count("+1")
     biased = not row.plain
     layers = _plain(f, qkv_bias=biased, output_bias=biased, mlp_bias=biased, norm_bias=biased, gated=row.plain)
     head = hidden + 4 * _linear(hidden, hidden) + 2 * hidden + _linear(hidden, width) + _linear(width, hidden)
@@ -224,8 +216,7 @@ def _qwen2_5_vl(f: Fields, row: Tower) -> int:
 
 
 def _qwen3_vl(f: Fields, row: Tower) -> int:
-    """Qwen3-VL and 3.5: learned positions, and one more merger for each layer that feeds the language model
-    directly."""
+    """Qwen3-VL and 3.5: learned positions, and one more merger for each layer that feeds the language model directly."""
     inner, outputs = f.integer("hidden_size"), f.integer("out_hidden_size")
     layers = _encoder(f.integer("depth"), inner, f.integer("intermediate_size"))
     deep = _qwen_merger(f, inner, outputs, 2 * inner * f.integer("spatial_merge_size") ** 2)

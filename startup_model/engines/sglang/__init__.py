@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from startup_model.engines import flags
-from startup_model.engines.engine import Engine, Flag, Launch, Order
+from startup_model.engines.engine import Caches, Deploy, Engine, Flag, Http, Launch, Order
 from startup_model.engines.sglang.defaults import resolve
-from startup_model.engines.sglang.deploy import DEPLOY
-from startup_model.engines.sglang.measure import CACHES, HTTP, PACKAGES
 from startup_model.versions import Version
 
 _WITH = flags.with_value
@@ -44,8 +42,7 @@ _ORDER = Order(
 
 
 def _compose(fields: dict[str, Any], version: Version | None) -> list[str]:
-    """Experts are spread over the ranks of tensor parallelism."""
-    if fields.get("expert_parallel") is True and (ranks := fields.get("tp", 1)) > 1:
+    if fields.get("expert_parallel") is True and (ranks := fields.get("tp", 1)) > 1:  # experts are spread over these
         del fields["expert_parallel"]
         return ["--ep-size", str(ranks)]
     return []
@@ -62,8 +59,15 @@ ENGINE = Engine(
     variables=flags.TORCH_VARIABLES,
     compose=_compose,
     arity="arity.json",
-    deploy=DEPLOY,
-    packages=PACKAGES,
-    http=HTTP,
-    caches=CACHES,
+    deploy=Deploy(
+        title="SGLang",
+        image="lmsysorg/sglang",
+        port=30000,
+        gauges=("sglang:num_running_reqs", "sglang:num_queue_reqs"),  # with --enable-metrics
+        probe_timeout_s=20,  # /health generates a token, for which it gives itself so long (entrypoints/http_server.py, HEALTH_CHECK_TIMEOUT)
+        listens_everywhere=False,  # srt/server_args.py
+    ),
+    packages=("sglang",),
+    http=Http(version_paths=("/server_info", "/get_server_info")),  # the second one before 0.5.6
+    caches=Caches({"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}, off={"torch_compile": False}),
 )

@@ -23,10 +23,7 @@ _OWN_LEVEL: Version = (0, 12)  # first release whose -O does not stand in the se
 
 
 def compose(fields: dict[str, Any], version: Version | None) -> list[str]:
-    """``--compilation-config`` for what stands in it.
-
-    An optimisation level stood there, too, before it got a flag of its own: a second flag would then have replaced the first.
-    """
+    """``--compilation-config``; an optimisation level stood there, too, before its own flag: a second one would have replaced the first."""
     settings: dict[str, Any] = {}
     for field, (key, since) in _SETTINGS.items():
         if field in fields:
@@ -55,20 +52,17 @@ def _settings(value: str | Mapping[str, Any]) -> dict[str, Any]:
             settings = None
     if not isinstance(settings, Mapping):
         raise StartupModelError("a level 0-3 or a JSON object")
-    level = settings.get("level", settings.get("mode"))
-    largest = settings.get("max_cudagraph_capture_size", settings.get("max_capture_size"))
-    mode = settings.get("cudagraph_mode")
     fields: dict[str, Any] = {}
-    if level is not None:
+    if (level := settings.get("level", settings.get("mode"))) is not None:
         level = _LEVELS.get(level.upper(), level) if isinstance(level, str) else level
         fields["optimization_level"] = flags.integer(str(level))
     if (sizes := settings.get("cudagraph_capture_sizes")) is not None:
         if not isinstance(sizes, list) or any(type(size) is not int for size in sizes):
             raise StartupModelError("cudagraph_capture_sizes as a list of whole numbers")
         fields["capture_sizes"] = tuple(sizes)
-    if largest is not None:
+    if (largest := settings.get("max_cudagraph_capture_size", settings.get("max_capture_size"))) is not None:
         fields["max_capture_size"] = flags.integer(str(largest))
-    if mode is not None:
+    if (mode := settings.get("cudagraph_mode")) is not None:
         fields["cudagraph_mode"] = str(mode).lower().removeprefix("cudagraphmode.")
     if settings.get("full_cuda_graph") is True:
         fields["cudagraph_mode"] = "full"
@@ -78,8 +72,7 @@ def _settings(value: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _graph_sizes(values: list[str]) -> dict[str, Any]:
-    """``--cuda-graph-sizes``: one number is the largest size, several are the list itself."""
-    sizes = flags.sizes(values)
+    sizes = flags.sizes(values)  # one number is the largest size, several are the list itself
     return {"max_capture_size": sizes[0]} if len(sizes) == 1 else {"capture_sizes": sizes} if sizes else {}
 
 
@@ -95,12 +88,7 @@ def _chunked_prefill(flag: str, value: Any, version: Version) -> tuple[str, ...]
     return (f"--no-{flag[2:]}",) if version >= (0, 8, 5) else (f"{flag}=false",) if version >= (0, 5, 3) else ()
 
 
-def _level(flag: str, value: Any, version: Version) -> tuple[str, ...]:
-    return (f"-O{value}",)
-
-
 _WITH = flags.with_value
-
 FLAGS: Mapping[str, Flag] = {
     "--model": Flag("model", flags.model),
     "--tensor-parallel-size": Flag("tp", flags.integer, _WITH),
@@ -124,17 +112,18 @@ FLAGS: Mapping[str, Flag] = {
     "--cuda-graph-sizes": Flag("max_capture_size", _graph_sizes, _WITH, Span((0, 9), (0, 11, 1))),
     "--cudagraph-capture-sizes": Flag("capture_sizes", flags.sizes),
     SETTINGS_FLAG: Flag(None, _settings, has_keys=True),
-    "--optimization-level": Flag("optimization_level", flags.integer, _level, Span((0, 6, 5))),
+    "--optimization-level": Flag(
+        "optimization_level", flags.integer, lambda _, value, __: (f"-O{value}",), Span((0, 6, 5))
+    ),
     "--max-seq-len-to-capture": Flag("max_seq_len_to_capture", flags.integer, _WITH, Span((0, 4, 3), (0, 11))),
     "--max-context-len-to-capture": Flag("max_seq_len_to_capture", flags.integer, _WITH, Span(before=(0, 4, 3))),
     "--enable-chunked-prefill": Flag("chunked_prefill", flags.switch, _chunked_prefill),
     "--enable-prefix-caching": Flag("prefix_caching", flags.switch, _prefix_caching),
 }
 
-
 VARIABLES: Mapping[str, Variable] = {
     "VLLM_USE_V1": Variable(
-        "generation", lambda value: "v1" if flags.switch(value) else "v0", {"v0": "0", "v1": "1"}, Span(before=(0, 11))
+        "generation", lambda value: f"v{flags.switch(value):d}", {"v0": "0", "v1": "1"}, Span(before=(0, 11))
     ),
     "VLLM_DISABLE_COMPILE_CACHE": Variable("compile_cache", flags.when_set("cold"), {"cold": "1"}),
     "VLLM_CPU_KVCACHE_SPACE": Variable("kv_cache_memory_bytes", lambda value: flags.gib(value) or NOTHING),
