@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, NamedTuple
@@ -95,16 +95,14 @@ def _times(values: object) -> NDArray[np.float64]:
     if isinstance(values, np.ndarray) and (values.ndim != 1 or values.dtype.kind not in "iuf"):
         problem = f"must be one dimension of seconds, got {values.dtype} with {values.ndim} dimensions"
         raise ConfigError("times_s", MISSING, problem, remedy)
-    if (count := len(values) if isinstance(values, Sized) else 1) <= MAX_ARRIVALS:
-        try:
-            times = np.array(array("d", islice(values, MAX_ARRIVALS + 1)))
-        except StartupModelError:
-            raise
-        except (TypeError, ValueError, OverflowError):
-            raise ConfigError("times_s", MISSING, "all values must be numbers", "give times in seconds") from None
-        count = len(times)
-    if not 0 < count <= MAX_ARRIVALS:
-        problem = f"must be 1 to {MAX_ARRIVALS:,} demands, got {count if count <= MAX_ARRIVALS else 'more'}"
+    try:
+        times = np.array(array("d", islice(values, MAX_ARRIVALS + 1)))
+    except StartupModelError:
+        raise
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError("times_s", MISSING, "all values must be numbers", "give times in seconds") from None
+    if not 0 < len(times) <= MAX_ARRIVALS:
+        problem = f"must be 1 to {MAX_ARRIVALS:,} demands, got {'more' if len(times) else 0}"
         raise ConfigError("times_s", MISSING, problem, "give a shorter stretch, or the rate as PoissonArrivals")
     if len(wrong := times[~(np.abs(times) <= MAX_TIME_S)]):
         bounds = f"finite and within {MAX_TIME_S:g} s of the origin"

@@ -209,9 +209,8 @@ def budget_seconds(cold_start: ColdStart, policy: PolicyLike | None = None) -> f
 def lead_time(cold_start: ColdStart, policy: PolicyLike | None = None) -> float:
     """Time [s] from a demand to the replica that serves it: how early an autoscaler has to act.
 
-    Equation: t = detection_s + decision_s + T(quantile) × margin_factor, all of the policy. cold_start: T [s], or a distribution; policy: or its fields, None for the defaults. A
-    plain prediction leaves node and image out: ``predict(..., include=("provision", "image_pull", "container_start"))`` has them. Raises ConfigError like ``cold_seconds``, and for what
-    is no policy.
+    Equation: t = detection_s + decision_s + T(quantile) × margin_factor, all of the policy. cold_start, policy as in ``budget_seconds``; a plain prediction leaves node and image
+    out: ``predict(..., include=("provision", "image_pull", "container_start"))`` has them. Raises ConfigError like ``budget_seconds``.
     Source: the parts follow each other: a metric shows the demand, the window passes, the replica starts.
     """
     policy = as_policy(policy)
@@ -259,8 +258,7 @@ def scaling_budget(cold_start: ColdStart, policy: PolicyLike | None = None) -> S
     """Every time that an autoscaler needs, from a cold start and a policy.
 
     Equation: those of ``budget_seconds``, ``lead_time``, ``warm_time`` (of the lead time) and ``forecast_horizon``; the cool-down is the policy's, else
-    max(300 s, lead time). cold_start: T [s], or a distribution; policy: or its fields, None for the defaults; both as in ``lead_time``. Raises ConfigError like ``lead_time``, and for a
-    cool-down shorter than the cold start.
+    max(300 s, lead time). cold_start, policy as in ``lead_time``. Raises ConfigError like ``lead_time``, and for a cool-down shorter than the cold start.
     Source: a replica that is let go sooner than it can be replaced makes the number of replicas swing.
     """
     policy = as_policy(policy)
