@@ -92,12 +92,18 @@ TORCH_VARIABLES: Mapping[str, Variable] = {
 }
 
 
+def check_filled_in(field: str, value: str) -> None:
+    """Raises ConfigError where a shell would have filled something in; JSON may hold its signs."""
+    if re.search(r"\$[A-Za-z_{(]|`", value) and not value.lstrip().startswith(("{", "[")):
+        problem = "a shell variable or substitution that the command does not set"
+        raise ConfigError(field, value, problem, "replace it with its value")
+
+
 def read_fields(name: str, reads: Flag | Variable, value: str | list[str], field: str = "") -> dict[str, Any]:
     """What a flag or variable fills. Raises ConfigError that names it (or ``field``), its value and what it must be."""
     given = " ".join(value) if isinstance(value, list) else value
-    if isinstance(given, str) and re.search(r"\$[A-Za-z_{(]|`", given) and not given.lstrip().startswith("{"):
-        problem = "a shell variable or substitution that the command does not set"
-        raise ConfigError(field or name, given, problem, "replace it with its value")
+    if isinstance(given, str):
+        check_filled_in(field or name, given)
     try:
         found = reads.read(value)
     except ConfigError:

@@ -11,7 +11,7 @@ from startup_model.engines import all_engines
 from startup_model.engines.command import EngineWords, kept_variables, pasted_words
 from startup_model.engines.config import EngineConfig
 from startup_model.engines.engine import Deploy
-from startup_model.engines.flags import write_fields
+from startup_model.engines.flags import check_filled_in, write_fields
 from startup_model.errors import MISSING, ConfigError
 from startup_model.hardware import Platform
 from startup_model.manifests.request import DeploymentRequest, check_image, label_from
@@ -32,7 +32,6 @@ _NO_FLAGS = frozenset(  # fields that no flag of a server sets: what it is, and 
     ["engine", "version", "model", "environment", "unused_flags", "page_cache", "compile_cache", "lazy_experts", "offline"]
 )  # fmt: skip
 _LOOPBACK = re.compile(r"127\.[0-9.]{1,11}|localhost|::1|\[::1\]")
-_SHELL = re.compile(r"\$[A-Za-z_{(]|`")
 _HUB_CACHE = "/root/.cache/huggingface"
 
 
@@ -143,14 +142,13 @@ def _shown(deploy: Deploy, model: str, command: EngineWords) -> tuple[str, list[
 
     Raises ConfigError for shell variables that have no value.
     """
-    given, kept = command.environment, kept_variables(command.environment)
-    plain = {name for name, value in given.items() if kept.get(name) == value and not _is_secret(name, value)}
-    environment = {name: _checked(name, given[name]) for name in given if name in plain}
-    secrets = [name for name in given if name not in plain]
+    given, kept = command.environment, kept_variables(command.environment)  # kept as it is: what holds no secret
+    environment = {name: _plain(name, value) for name, value in given.items() if kept.get(name) == value}
+    secrets = [name for name in given if name not in environment]
 
     def shown(flag: str, value: str) -> str:
-        if not _is_secret(flag, value):
-            return _checked(flag, value) if flag != "model" else value.replace("$", "$$")
+        if not is_secret_name(flag, value) and not holds_secret(value):
+            return _plain(flag, value)
         variable = re.sub(r"[^A-Z0-9]+", "_", flag.upper()).strip("_")
         names = (variable, *(f"{variable}_{number}" for number in range(2, 10_000)))
         secrets.append(next(name for name in names if name not in environment and name not in secrets))
@@ -174,15 +172,10 @@ def _shown(deploy: Deploy, model: str, command: EngineWords) -> tuple[str, list[
     return served, words, environment, secrets
 
 
-def _is_secret(name: str, value: str) -> bool:
-    return is_secret_name(name, value) or holds_secret(value)
-
-
-def _checked(field: str, value: str) -> str:
+def _plain(field: str, value: str) -> str:
     """``value`` for ``args`` and ``env`` of Kubernetes, where ``$$`` stands for ``$``. Raises ConfigError where a shell would have filled something in."""
-    if _SHELL.search(value) and not value.lstrip().startswith(("{", "[")):
-        problem = "a shell variable or substitution that the command does not set"
-        raise ConfigError(field, value, problem, "replace it with its value")
+    if field != "model":  # its name has been read as it stands
+        check_filled_in(field, value)
     return value.replace("$", "$$")
 
 
