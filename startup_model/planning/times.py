@@ -258,7 +258,7 @@ def scaling_budget(cold_start: ColdStart, policy: PolicyLike | None = None) -> S
     """Every time that an autoscaler needs, from a cold start and a policy.
 
     Equation: those of ``budget_seconds``, ``lead_time``, ``warm_time`` (of the lead time) and ``forecast_horizon``; the cool-down is the policy's, else
-    max(300 s, lead time). cold_start, policy as in ``lead_time``. Raises ConfigError like ``lead_time``, and for a cool-down shorter than the cold start.
+    max(300 s, lead time). cold_start: T [s], policy as in ``lead_time``. Raises ConfigError like ``lead_time``, and for a cool-down shorter than the cold start.
     Source: a replica that is let go sooner than it can be replaced makes the number of replicas swing.
     """
     policy = as_policy(policy)
