@@ -36,8 +36,6 @@ MODELS = ("Qwen/Qwen3-0.6B", "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B")
 
 
 class Movement(NamedTuple):
-    """One phase of one start, before and after."""
-
     case: str  # model, node and state of the caches
     phase: str  # a phase, or total
     old_s: float

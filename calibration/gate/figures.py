@@ -52,8 +52,6 @@ States = tuple[str, ...]  # of each of the caches
 
 
 class MeasuredValue(NamedTuple):
-    """One figure of a run."""
-
     name: str
     kind: str  # phase, sum (of several), rest (wall time less all other figures) or total
     phases: tuple[str, ...]  # that it holds, as far as the prediction has time for them
@@ -61,6 +59,11 @@ class MeasuredValue(NamedTuple):
     resolution_s: float
     is_apart: bool = True  # no other figure holds any of its time (total aside)
     is_partial: bool = False  # it holds only a part of these phases: it can be too long, never too short
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it holds all of its phases, and nothing else does."""
+        return self.is_apart and not self.is_partial
 
     @property
     def is_whole(self) -> bool:
@@ -167,8 +170,6 @@ def _expected(entry: PhasePrediction, low_s: float, high_s: float) -> ExpectedTi
 
 
 class Forecast:
-    """One prediction, taken to pieces."""
-
     def __init__(self, prediction: StartupPrediction) -> None:
         self.prediction = prediction
         tail = (1.0 - prediction.level) / 2.0
@@ -223,8 +224,8 @@ class Expectation:
 
     def _forecast(self, states: States) -> Forecast:
         model, hardware, engine, profile, level = self._start
-        fields = {cache.field: state for cache, state in zip(self.caches, states, strict=True)}
-        return Forecast(predict(model, hardware, engine.replace(**fields), profile=profile, level=level))
+        engine = engine.replace(**{cache.field: state for cache, state in zip(self.caches, states, strict=True)})
+        return Forecast(predict(model, hardware, engine, profile=profile, level=level))
 
 
 _MIN_POINTS = 3  # phases from which a common factor is told from a phase that moved alone
@@ -250,11 +251,12 @@ class Shift(NamedTuple):
     is_common: bool  # all, or all but one in four, moved by about this factor, and it is a shift
 
     def words(self, where: str = "") -> str:
-        which = f"all {self.points}"
-        outliers = ""
+        which, outliers = f"all {self.points}", ""
         if self.outliers:
-            which = f"{self.points - len(self.outliers)} of {self.points}"
-            outliers = f" (not {', '.join(self.outliers)})"
+            which, outliers = (
+                f"{self.points - len(self.outliers)} of {self.points}",
+                f" (not {', '.join(self.outliers)})",
+            )
         cause = "the host is faster than the profile's, calibrate it again"
         if self.factor > 1.0:
             cause = "another state of the host (clock, neighbours, power), or another host"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _WHAT = "a file of runs or a start-up log"
 _MAX_LABEL = 100
+_STATES = ("page_cache", "compile_cache")
 
 
 class Given(NamedTuple):
@@ -66,18 +67,17 @@ def _read(path: Path, profile: Profile, given: Given, report: ReadReport | None)
             if not file.read(1):
                 raise InputFileError(f"{path}: empty; give {_WHAT}")
         try:
-            first = next(runs, None)
+            runs = chain([next(runs)], runs)
+        except StopIteration:
+            raise InputFileError(f"{path}: it holds no run; give {_WHAT}") from None
         except InputFileError as no_runs:
-            reason = str(no_runs).removeprefix(f"{path}: ")
             try:
                 starts = parse_starts(path)
             except InputFileError:
+                reason = str(no_runs).removeprefix(f"{path}: ")
                 raise InputFileError(f"{path}: no start-up log, and no runs that can be read: {reason}") from None
             yield from _of_starts(starts, path.name, profile, given)
             return
-        if first is None:
-            raise InputFileError(f"{path}: it holds no run; give {_WHAT}")
-        runs = chain([first], runs)
     yield from _of_runs(runs, path.name, given)
 
 
@@ -91,53 +91,47 @@ def _piped() -> list[LoggedStart]:
 
 
 def _of_runs(runs: Iterable[RunRecord], name: str, given: Given) -> Iterator[Candidate]:
-    said = {name: getattr(given, name) for name in ("page_cache", "compile_cache")}
-
     @lru_cache(maxsize=1024)  # runs of a file share their configurations
     def told(engine: EngineConfig) -> EngineConfig:
-        changes = {cache: state for cache, state in said.items() if getattr(engine, cache) == "unknown" != state}
-        return engine.replace(**changes) if changes else engine
+        said = {cache: getattr(given, cache) for cache in _STATES if getattr(engine, cache) == "unknown"}
+        said = {cache: state for cache, state in said.items() if state != "unknown"}
+        return engine.replace(**said) if said else engine
 
     for number, run in enumerate(runs, 1):
         engine = told(run.engine)
         candidate = run if engine is run.engine else run.replace(engine=engine)
-        yield Candidate(candidate, f"{_label(name, number)}: {run.model.name}")
+        yield Candidate(candidate, _label(name, number, run.model.name))
 
 
-def _label(name: str, number: int) -> str:
-    short = one_line(name, _MAX_LABEL)
-    return short if number == 1 else f"{short} #{number}"
+def _label(name: str, number: int, what: str) -> str:
+    return f"{one_line(name, _MAX_LABEL)}{'' if number == 1 else f' #{number}'}: {what}"
 
 
 def _of_starts(starts: Sequence[LoggedStart], name: str, profile: Profile, given: Given) -> Iterator[Candidate]:
     is_assumed = given.hardware is None
     notes = ("no hardware was given: the node is taken to be the host of the profile",) if is_assumed else ()
     for number, start in enumerate(starts, 1):
-        label = f"{_label(name, number)}: {one_line(start.model or 'unknown model', _MAX_LABEL)}"
         evidence = "" if start.evidence is None else f"line {start.evidence.line_number}: {start.evidence.text}"
+        run = None
         try:
             run = _record(start, profile, given)
         except StartupModelError as error:
-            if start.is_ok:
-                raise InputFileError(f"{_label(name, number)}: {error}") from None
-            run = None  # it failed before it said what was started
+            if start.is_ok:  # else it failed before it said what was started
+                raise InputFileError(_label(name, number, str(error))) from None
+        label = _label(name, number, one_line(start.model or "unknown model", _MAX_LABEL))
         yield Candidate(run, label, start.status, evidence, notes)
 
 
 def _record(start: LoggedStart, profile: Profile, given: Given) -> RunRecord:
-    node = given.hardware
+    node, states = given.hardware, {cache: getattr(given, cache) for cache in _STATES}
     if node is None:
         node = host_of(profile)
         ranks = (start.tp or 1) * (start.pp or 1) * (start.dp or 1)
         if not node.is_cpu_only and ranks > node.gpus:
             node = node.replace(gpus=ranks)
-    return start.to_run(
-        node,
-        model=given.model,
-        page_cache=given.page_cache,
-        compile_cache=given.compile_cache if start.compile_cache == "unknown" else start.compile_cache,
-        process_start_s=given.process_start_s,
-    )
+    if start.compile_cache != "unknown":
+        states["compile_cache"] = start.compile_cache
+    return start.to_run(node, model=given.model, process_start_s=given.process_start_s, **states)
 
 
 def host_of(profile: Profile) -> HardwareConfig:

@@ -1,7 +1,4 @@
-"""``gate``: measured starts against a profile; a regression, a gain, the state of a cache and drift of the host told apart.
-
-The state of a cache (``find_state``), one run (``RunCheck``), all runs (``GateRun``).
-"""
+"""``gate``: measured starts against a profile; a regression, a gain, the state of a cache and drift of the host told apart."""
 
 from __future__ import annotations
 
@@ -47,12 +44,8 @@ from startup_model.predictor import ProfileLike, as_profile
 from startup_model.profile import Profile
 from startup_model.units import format_seconds
 
-MAX_LISTED = 1000
-"""Runs that a report lists; the others are counted."""
-
-_MAX_EXPECTATIONS = 1024
-_MAX_NAMES = 256
-_MAX_LABEL = 150
+MAX_LISTED = 1000  # runs that a report lists; the others are counted
+_MAX_EXPECTATIONS, _MAX_NAMES, _MAX_LABEL = 1024, 256, 150
 _MIN_SHARE = 0.02  # of the predicted total: what is shorter does not count
 _MAX_LOG_ERROR = 0.2  # a figure tells a common factor when the logarithm of its seconds is known to this
 _SCATTER_S = 0.02  # of a short phase between repeated starts
@@ -81,8 +74,6 @@ class Rules(Limits):
 
 
 class CacheState(NamedTuple):
-    """The state of one cache in one start."""
-
     cache: Cache
     judged: tuple[str, ...]  # the states to judge with, the faster first: both where it is unknown or contradicted
     seen: str  # the one state that its times are nearest to
@@ -162,14 +153,14 @@ class FigureCheck(NamedTuple):
     def points(self) -> Iterator[Point]:
         """How far the processor's part of the figure has moved; none where the stamps do not tell."""
         figure, time = self.figure, self.seen
-        is_single = figure.kind != "total" and figure.is_apart and not figure.is_partial
-        if is_single and time.seconds > 0 and time.processor_s >= 0.5 * time.seconds:
-            shortest = max(min(figure.measured_s, time.seconds), 1e-9)
-            resolution = (figure.resolution_s / math.sqrt(12.0) + _SCATTER_S) / shortest
-            if resolution <= _MAX_LOG_ERROR:
-                took_s = max(figure.measured_s - (time.seconds - time.processor_s), 1e-3 * time.processor_s)
-                moved = max(-_MAX_LOG_RATIO, min(_MAX_LOG_RATIO, log_ratio(took_s, time.processor_s)))
-                yield Point(figure.name, moved, 2.0 * resolution)
+        if figure.kind == "total" or not figure.is_single or not 0 < time.seconds <= 2.0 * time.processor_s:
+            return
+        shortest = max(min(figure.measured_s, time.seconds), 1e-9)
+        resolution = (figure.resolution_s / math.sqrt(12.0) + _SCATTER_S) / shortest
+        if resolution <= _MAX_LOG_ERROR:
+            took_s = max(figure.measured_s - (time.seconds - time.processor_s), 1e-3 * time.processor_s)
+            moved = max(-_MAX_LOG_RATIO, min(_MAX_LOG_RATIO, log_ratio(took_s, time.processor_s)))
+            yield Point(figure.name, moved, 2.0 * resolution)
 
 
 def _checks(figures: Sequence[MeasuredValue], slow: Forecast, fast: Forecast, seen: Forecast) -> list[FigureCheck]:
@@ -213,14 +204,14 @@ class RunCheck:
         """How much longer storage took for the bytes, where the load alone is beyond its limit; else 1."""
         parts = [check for check in self.checks if check.figure.kind != "total"]
         loads = [check for check in parts if LOAD in check.figure.phases and check.figure.kind != "rest"]
-        if len(loads) != 1 or len(self.points) < 2 or loads[0].slow.storage_s < 0.5 * loads[0].slow.seconds:
-            return 1.0
-        (load,) = loads
         is_steady = self.shift.is_common or abs(math.log(self.shift.factor)) <= MIN_SHIFT
-        if not is_steady or not self._beyond(load) or any(self._beyond(check) for check in parts if check is not load):
+        if len(loads) != 1 or len(self.points) < 2 or not is_steady:
             return 1.0
-        others_s = load.slow.shifted(self._factors[0]).seconds - load.slow.storage_s
-        return max(0.01, (load.figure.measured_s - others_s) / load.slow.storage_s)
+        (load,), time = loads, loads[0].slow
+        if time.storage_s < 0.5 * time.seconds or [check for check in parts if self._beyond(check)] != loads:
+            return 1.0
+        others_s = time.shifted(self._factors[0]).seconds - time.storage_s
+        return max(0.01, (load.figure.measured_s - others_s) / time.storage_s)
 
     def _counts(self, check: FigureCheck) -> bool:
         figure = check.figure
@@ -254,11 +245,11 @@ class RunCheck:
 
     def verdict(self) -> str:
         found = {row.verdict for row in self.rows} | {"state" for state in self.states if state.is_other}
-        return next((kind for kind in ("regression", "drift", "state", "gain") if kind in found), "ok")
+        return next((kind for kind in KINDS if kind in found), "ok")
 
     def findings(self) -> Iterator[Finding]:
         """What there is to say, the most severe first."""
-        by_excess = sorted(self.rows, key=lambda row: row.predicted_s - row.measured_s)
+        by_excess = sorted(self.rows, key=lambda row: -row.excess_s)
         yield from (self._finding(row, self._regression_words(row)) for row in by_excess if row.verdict == "regression")
         yield from self._drift()
         for state in self.states:
@@ -443,7 +434,7 @@ class GateRun:
 
     def _pool(self, check: RunCheck, findings: Iterable[Finding]) -> None:
         for figure, _, _, seen in (line for line in check.checks if line.is_resolved):
-            if seen.seconds > 0 and figure.is_apart and not figure.is_partial and _has_room(self._pools, figure.name):
+            if seen.seconds > 0 and figure.is_single and _has_room(self._pools, figure.name):
                 self._pools[figure.name].add(log_ratio(figure.measured_s, seen.seconds))
         for point in check.points:
             if _has_room(self._processor, point.name):

@@ -43,9 +43,7 @@ NOT_COUNTED: Mapping[str, str] = {
 TOTALS = frozenset({"total", "measured phases", "from the first line"})
 """Rows that hold all or most of a start."""
 
-_MAX_TABLES = 5  # runs that are shown phase by phase
-_MAX_ROWS = 50
-_MAX_FINDINGS = 20
+_MAX_TABLES, _MAX_ROWS, _MAX_FINDINGS = 5, 50, 20  # runs that are shown phase by phase, their rows and findings
 _MAX_NAME = 300
 _WRITTEN_ALONG = ("ratio", "moved_s", "passed")  # properties
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2, Char
@@ -125,8 +123,6 @@ class Finding(NamedTuple):
 
 
 class RunVerdict(NamedTuple):
-    """What is made of one run."""
-
     label: str
     model: str
     hardware: str
@@ -159,8 +155,6 @@ class RunVerdict(NamedTuple):
 
 
 class PhaseSummary(NamedTuple):
-    """One phase over all runs."""
-
     runs: int
     median_ratio: float  # of measured over predicted, with the states that the runs show
     scatter: float  # standard deviation of the logarithm of that ratio, from the median absolute deviation
@@ -247,9 +241,11 @@ def print_gate(console: Console, report: GateReport) -> None:
         console.print(table)
         verdicts = {row.verdict for row in run.rows[:_MAX_ROWS]}
         legend = [f"{name}: {meaning}" for name, meaning in NOT_COUNTED.items() if name in verdicts]
-        _print_lines(console, [*legend, *[*run.shown(alone=alone)][:_MAX_FINDINGS]])
-    lines = [f"over all runs, {finding.line()}" for finding in report.overall[:_MAX_FINDINGS]]
-    _print_lines(console, [*lines, report.headline()])
+        for line in [*legend, *[*run.shown(alone=alone)][:_MAX_FINDINGS]]:
+            console.print(line, soft_wrap=True)
+    for finding in report.overall[:_MAX_FINDINGS]:
+        console.print(f"over all runs, {finding.line()}", soft_wrap=True)
+    console.print(report.headline(), soft_wrap=True)
 
 
 def print_compare(console: Console, report: CompareReport) -> None:
@@ -264,20 +260,15 @@ def print_compare(console: Console, report: CompareReport) -> None:
         table.add_row(case, row.phase, f"{row.old_s:.3f}", f"{row.new_s:.3f}", _ratio(row.ratio), row.direction)
         before = row.case
     console.print(table)
-    _print_lines(console, [*(f"note: {note}" for note in report.notes), report.headline()])
-
-
-def _print_lines(console: Console, lines: Iterable[str]) -> None:
-    for line in lines:
+    for line in [*(f"note: {note}" for note in report.notes), report.headline()]:
         console.print(line, soft_wrap=True)
 
 
-def _numbers(row: GateRow) -> tuple[str, str, str, str]:
-    measured, predicted, limit = (
-        f"{seconds:.{3 if row.resolution_s < 0.1 else 2}f}"
-        for seconds in (row.measured_s, row.predicted_s, row.limit_s)
-    )
-    return measured, predicted, _ratio(row.ratio), limit
+def _numbers(row: GateRow) -> list[str]:
+    """Measured, predicted, ratio and limit."""
+    digits = 3 if row.resolution_s < 0.1 else 2
+    measured, predicted, limit = (f"{s:.{digits}f}" for s in (row.measured_s, row.predicted_s, row.limit_s))
+    return [measured, predicted, _ratio(row.ratio), limit]
 
 
 def _ratio(ratio: float | None) -> str:

@@ -16,10 +16,8 @@ from calibration.probe.results import Budget, Found, Measurement
 from startup_model.units import format_bytes
 
 MEMORY = "memory_copy"
-
-_TIMES_CACHE = 4
+_TIMES_CACHE, _REPETITIONS = 4, 12
 _MIN_BYTES, _MAX_BYTES = 2**28, 2**32  # of both buffers together
-_REPETITIONS = 12
 _FALLBACK_CACHE = 32 * 2**20
 _CPUS = Path("/sys/devices/system/cpu")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -41,7 +39,13 @@ def measure_memory(facts: HostFacts, budget: Budget) -> Found:
     if not slices:
         return Found.warn("memory bandwidth: too little memory is free to measure it")
     moved = float(sum(source.nbytes for source, _ in slices) * 2)
-    rates = _copy_rates(slices, moved, budget)
+    rates: list[float] = []
+    with ThreadPoolExecutor(len(slices)) as pool:
+        while len(rates) < _REPETITIONS + 1 and (len(rates) < 3 or not budget.is_spent):
+            before = time.perf_counter()
+            list(pool.map(lambda pair: np.copyto(pair[1], pair[0]), slices))
+            rates.append(moved / (time.perf_counter() - before))
+    del rates[0]  # it warms up
     words = f"numpy copies, {len(slices)} at once, buffers {moved / caches:.0f} times the caches, best repetition"
     took = time.monotonic() - begin
     found = Found((Measurement.of(MEMORY, rates, "B/s", words, took, value=max(rates), size=moved / 2),))
@@ -61,17 +65,6 @@ def _slices(total: int, threads: int) -> list[_Buffers]:
             return list(pool.map(lambda _: (np.ones(words), np.zeros(words) + 1.0), range(threads)))
         except MemoryError:
             return []
-
-
-def _copy_rates(slices: list[_Buffers], moved: float, budget: Budget) -> list[float]:
-    """Bytes read and written per second in each repetition; two at least, the first, which is not counted, aside."""
-    rates: list[float] = []
-    with ThreadPoolExecutor(len(slices)) as pool:
-        while len(rates) < _REPETITIONS + 1 and (len(rates) < 3 or not budget.is_spent):
-            before = time.perf_counter()
-            list(pool.map(lambda pair: np.copyto(pair[1], pair[0]), slices))
-            rates.append(moved / (time.perf_counter() - before))
-    return rates[1:]
 
 
 def cache_bytes() -> int:

@@ -42,6 +42,9 @@ _MIN_BATCH_S = 1.0
 _MAX_SCORE = 100.0
 _FAR = 1.15
 _ANY_MODEL = "Qwen/Qwen3-0.6B"  # neither the bootstrap nor the choice of a reference depends on it
+_Part = tuple[
+    str, float, float, Callable[[Budget], Found]
+]  # name, share of the time that is left, most seconds, measurement
 
 
 def probe_host(
@@ -74,8 +77,7 @@ def probe_host(
     batches: list[Batch] = []
 
     def kernel(left: Budget) -> Found:
-        has_failed = bool(batches) and not batches[-1].times
-        if not batches or (left.left > _MIN_BATCH_S and not has_failed):
+        if not batches or (left.left > _MIN_BATCH_S and batches[-1].times):
             batches.append(run_kernel(engine, left, budget))
         return Found()
 
@@ -83,20 +85,20 @@ def probe_host(
         if report is not None:
             report(ProbeProgress(len(finished), len(parts), doing))
 
-    score = _Part("single-thread score", 0.1, 4.0, kernel)  # at three moments
-    parts = (
+    score: _Part = ("single-thread score", 0.1, 4.0, kernel)  # at three moments
+    parts: tuple[_Part, ...] = (
         score,
-        _Part("memory bandwidth", 0.1, 3.0, lambda left: measure_memory(facts, left)),
-        _Part("storage", 0.45, 120.0, lambda left: measure_storage(place.folder, left, say)),
+        ("memory bandwidth", 0.1, 3.0, lambda left: measure_memory(facts, left)),
+        ("storage", 0.45, 120.0, lambda left: measure_storage(place.folder, left, say)),
         score,
-        _Part("start and import", 0.7 if has_gpu else 0.85, 300.0, lambda left: measure_imports(engine, left)),
-        _Part("host to device", 0.85, 60.0, lambda left: measure_device(engine, left, has_gpu=has_gpu)),
+        ("start and import", 0.7 if has_gpu else 0.85, 300.0, lambda left: measure_imports(engine, left)),
+        ("host to device", 0.85, 60.0, lambda left: measure_device(engine, left, has_gpu=has_gpu)),
         score,
     )
     finished: list[Found] = []
-    for part in parts:  # time that one leaves over is the next one's
-        say(part.name)
-        finished.append(part.run(budget.part(part.share, part.max_s)))
+    for name, share, max_s, measure in parts:  # time that one leaves over is the next one's
+        say(name)
+        finished.append(measure(budget.part(share, max_s)))
     say("done")
     measured = Found().joined(*finished)
     is_engines = python is not None or imported(measured) in engine_packages()
@@ -108,13 +110,6 @@ def probe_host(
     late = f"the probe took {format_seconds(took)}, more than the {format_seconds(seconds)} given"
     warnings = (place.moved, *found.warnings, *notes, *bootstrap_note(node, found), late if took > seconds else "")
     return ProbeReport(node, found.measurements, factors.values, factors.reference, tuple(filter(None, warnings)), took)
-
-
-class _Part(NamedTuple):
-    name: str
-    share: float  # of the time that is left when it begins
-    max_s: float
-    run: Callable[[Budget], Found]
 
 
 class Factors(NamedTuple):
@@ -149,18 +144,17 @@ def make_node(
     node, warnings = _base(facts, found)
     cold, hot, score, link, memory = (found.value(name) for name in (cold_name(1), hot_name(1), SCORE, LINK, MEMORY))
     rates = {measured or tier: cold, "page_cache": hot}
-    storage = {"tier": tier} | {name: rate for name, rate in rates.items() if rate}
-    source = f"probe of this host; not measured: {node.source}"[:1000]
-    changes: dict[str, object] = {"storage": Storage.model_validate(storage), "source": source}
-    if score:
-        changes["cpu"] = Cpu(model=facts.cpu, cores=facts.cores, single_thread_score=min(_MAX_SCORE, score))
-    if link:
-        changes["host_to_device_bandwidth"] = link
+    changes: dict[str, object] = {
+        "storage": Storage.model_validate({"tier": tier} | {name: rate for name, rate in rates.items() if rate}),
+        "source": f"probe of this host; not measured: {node.source}"[:1000],
+        "cpu": score and Cpu(model=facts.cpu, cores=facts.cores, single_thread_score=min(_MAX_SCORE, score)),
+        "host_to_device_bandwidth": link,
+    }
     if node.is_cpu_only:
-        changes |= {"gpu_memory_bandwidth": memory} if memory else {}
+        changes["gpu_memory_bandwidth"] = memory
         note = "gpu_flops is that of the preset 'cpu', not measured: the profile run of a large model may take longer"
         warnings = (*warnings, note)
-    return node.replace(**changes), warnings
+    return node.replace(**{name: value for name, value in changes.items() if value}), warnings
 
 
 def _base(facts: HostFacts, found: Found) -> tuple[HardwareConfig, tuple[str, ...]]:
@@ -198,20 +192,17 @@ def scale_factors(node: HardwareConfig, found: Found) -> Factors:
     host, storage = profile.host, node.storage
     values = {}
     if found.value(SCORE) is not None and (score := node.cpu.score):
-        values["single_thread_score"] = score
-        values["slowdown"] = (host.single_thread_score or score) / score
-    tiers = {tier: getattr(host, f"{tier}_bandwidth") or STORAGE_DEFAULTS[tier] for tier in STORAGE_TIERS}
-    theirs = {f"storage.{name}": rate for name, rate in ({"page_cache": host.page_cache_bandwidth} | tiers).items()}
-    own = {f"storage.{name}": getattr(storage, name) for name in ("page_cache", *tiers)}
+        values = {"single_thread_score": score, "slowdown": (host.single_thread_score or score) / score}
+    pairs = {"storage.page_cache": (storage.page_cache, host.page_cache_bandwidth)}
+    for tier in STORAGE_TIERS:
+        theirs = getattr(host, f"{tier}_bandwidth") or STORAGE_DEFAULTS[tier]
+        pairs[f"storage.{tier}"] = (getattr(storage, tier), theirs)
     if found.value(LINK) is not None:
-        own["host_to_device_bandwidth"] = node.host_to_device_bandwidth
+        pairs["host_to_device_bandwidth"] = (node.host_to_device_bandwidth, host.host_to_device_bandwidth)
     if found.value(MEMORY if node.is_cpu_only else ON_DEVICE) == node.gpu_memory_bandwidth:
-        own["gpu_memory_bandwidth"] = node.gpu_memory_bandwidth
-    for name, number in own.items():
-        other = theirs[name] if name in theirs else getattr(host, name)
-        if number and other and math.isfinite(number / other):
-            values[name] = number / other
-    return Factors(values, profile.name)
+        pairs["gpu_memory_bandwidth"] = (node.gpu_memory_bandwidth, host.gpu_memory_bandwidth)
+    ratios = {name: own / other for name, (own, other) in pairs.items() if own and other}
+    return Factors(values | {name: ratio for name, ratio in ratios.items() if math.isfinite(ratio)}, profile.name)
 
 
 def bootstrap_note(node: HardwareConfig, found: Found) -> tuple[str, ...]:
@@ -225,15 +216,13 @@ def bootstrap_note(node: HardwareConfig, found: Found) -> tuple[str, ...]:
     if seconds is None or engine is None or not engine.imports_in_a_row:
         return ()
     times = engine.imports_in_a_row
-    least = times * seconds
     predicted = _prediction(node, EngineConfig(engine=engine.name)).phases[Phase.FRAMEWORK_BOOTSTRAP].seconds
-    if least <= _FAR * predicted:
+    if times * seconds <= _FAR * predicted:
         return ()
-    often = "once" if times == 1 else "twice in a row" if times == 2 else f"{times} times in a row"
-    words = f"import of {package}: {format_seconds(seconds)}, {often} in a start: framework_bootstrap takes {format_seconds(least)} at least"
-    return (
-        f"{words}, predictions of this node without a profile have {format_seconds(predicted)}; profile one start (startup-model profile)",
-    )
+    often = {1: "once", 2: "twice in a row"}.get(times, f"{times} times in a row")
+    once, least, expected = map(format_seconds, (seconds, times * seconds, predicted))
+    words = f"import of {package}: {once}, {often} in a start: framework_bootstrap takes {least} at least, predictions of this node"
+    return (f"{words} without a profile have {expected}; profile one start (startup-model profile)",)
 
 
 def _prediction(node: HardwareConfig, engine: EngineConfig | None = None) -> StartupPrediction:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -22,12 +22,9 @@ from startup_model.errors import ConfigError, StartupModelError, one_line, wrong
 from startup_model.files import is_file, is_folder
 
 _SCRIPTS = Path(__file__).parent / "scripts"
-_FIRST_ANSWER_S = 30.0
-_GRACE_S = 0.1  # nothing is to be saved: what is still there when the answer has come is killed
-_TICK_S = 0.1
+_GRACE_S = _TICK_S = 0.1  # nothing is to be saved: what is still there when the answer has come is killed
 _AFTER_END_S = 0.5  # in which the last of what a child has printed is read; its children may hold the pipe for ever
-_MAX_PRINTED = 2**20
-_MAX_REASON = 160
+_MAX_PRINTED, _MAX_REASON = 2**20, 160
 
 
 class Answer(NamedTuple):
@@ -50,7 +47,7 @@ class Interpreter(NamedTuple):
         return ask([self.path, "-c", code], max(1.0, timeout_s))
 
 
-def interpreter(python: str | os.PathLike[str] | None, timeout_s: float = _FIRST_ANSWER_S) -> Interpreter:
+def interpreter(python: str | os.PathLike[str] | None, timeout_s: float = 30.0) -> Interpreter:
     """The Python at a path or of a name on PATH; None: this one. Raises ConfigError when it is not there or is no Python."""
     remedy = "give the python of the engine's environment, such as venv/bin/python"
     given = sys.executable if python is None else os.fspath(python) if isinstance(python, str | os.PathLike) else None
@@ -154,9 +151,7 @@ def _numbers(values: object) -> list[float]:
 
 
 START, FIRST, REPEATED = "python_start", "import_first", "import_repeated"
-_STARTS = 5
-_IMPORTS = 3
-_MAX_START_S = 10.0
+_STARTS, _IMPORTS, _MAX_START_S = 5, 3, 10.0
 # Folders without an ``__init__.py`` have no origin: what happens to lie in the working folder is no engine.
 _FIND = """
 import importlib.util, json
@@ -249,13 +244,7 @@ PROCESSOR = "processor_score"  # measured beside ``SCORE`` where the two differ:
 
 CHECKSUM = 250717113  # of one repetition of the kernel, in every Python
 
-REFERENCE_SECONDS: Mapping[tuple[int, int], float] = {
-    (3, 9): 0.109,
-    (3, 10): 0.106,
-    (3, 11): 0.102,
-    (3, 12): 0.113,
-    (3, 13): 0.106,
-}
+REFERENCE_SECONDS = {(3, 9): 0.109, (3, 10): 0.106, (3, 11): 0.102, (3, 12): 0.113, (3, 13): 0.106}
 """CPU seconds of one repetition on an AMD EPYC 9354 (score 1.0), by version of Python, for optimised builds.
 
 Anchor: no such machine was at hand. A Zen 3 server processor (EPYC Milan, 2.45 GHz base, a virtual machine) took 0.117 s in its quietest
@@ -269,11 +258,8 @@ PLAIN_BUILD = 1.37
 makes it on request): Python 3.11 on one machine. An engine that runs in such a build starts slower: its score holds the factor, that of the
 processor does not."""
 
-_MAX_REPETITIONS = 20
-_MIN_TIMEOUT_S, _MIN_WAIT_S = 10.0, 1.0
-_MIN_VERSION = (3, 9)
-_START_S = 0.5
-_BUSY = 1.15
+_MAX_REPETITIONS, _MIN_VERSION, _BUSY = 20, (3, 9), 1.15
+_MIN_TIMEOUT_S, _MIN_WAIT_S, _START_S = 10.0, 1.0, 0.5
 
 
 def score_of(seconds: float, version: tuple[int, int], *, plain: bool = False) -> float:
@@ -323,38 +309,34 @@ def judge_score(python: Interpreter, batches: Sequence[Batch], *, is_engines: bo
     times = [seconds for batch in batches for seconds in batch.times]
     if not times:
         return Found.warn(f"single-thread score: not measured: {batches[0].problem if batches else 'no time'}")
+    told = [batch for batch in batches if batch.times]
     plain = any(batch.plain for batch in batches)
-    moments = sum(bool(batch.times) for batch in batches)
-    words = f"kernel.py under Python {python.shown_version} at {moments} moment{'s' if moments > 1 else ''}, CPU seconds of the quickest"
-    processor = score_of(min(times), python.version[:2], plain=plain)
+    quickest, moments = min(times), f"{len(told)} moment{'s' if len(told) > 1 else ''}"
+    processor = score_of(quickest, python.version[:2], plain=plain)
     ratio = f"reference seconds of {'a plain build' if plain else 'an optimised build'} / the above"
+    words = f"kernel.py under Python {python.shown_version} at {moments}, CPU seconds of the quickest"
+    took = sum(batch.seconds for batch in batches)
+    measured = [Measurement.of(KERNEL, times, "s", words, took, value=quickest)]
     scores = [(SCORE, processor, ratio)]
-    if counts := plain and is_engines:
+    means = "the score is the processor's; give the engine's Python (python=, --python), whose build counts"
+    if plain and is_engines:
+        means = "an engine in it starts as much slower, and the score says so"
         same = "reference seconds of an optimised build / the same"
         scores = [(PROCESSOR, processor, ratio), (SCORE, processor / PLAIN_BUILD, same)]
-    took = sum(batch.seconds for batch in batches)
-    measured = [Measurement.of(KERNEL, times, "s", words, took, value=min(times))]
     measured += [Measurement.of(name, times, "1", words, value=value) for name, value, words in scores]
-    implementation = next(batch.implementation for batch in batches if batch.times)
-    return Found(tuple(measured), tuple(_score_warnings(python, implementation, times, plain=plain, counts=counts)))
-
-
-def _score_warnings(
-    python: Interpreter, implementation: str, times: Sequence[float], *, plain: bool, counts: bool
-) -> Iterator[str]:
-    if python.version[:2] not in REFERENCE_SECONDS:
-        yield f"single-thread score: no reference for Python {python.shown_version}; that of the nearest version was taken"
-    if implementation != "CPython":
-        yield f"single-thread score: the reference is CPython's, this is {implementation}"
-    if plain:
-        means = (
-            "an engine in it starts as much slower, and the score says so"
-            if counts
-            else "the score is the processor's; give the engine's Python (python=, --python), whose build counts"
-        )
-        yield f"this Python is a plain build and takes about {PLAIN_BUILD:.2f} times as long as an optimised one: {means}"
-    if (busy := median(times) / min(times)) > _BUSY:
-        yield f"single-thread score: the host was busy (median {busy:.2f} times the quickest), the score may be too low; probe again when it is quiet"
+    implementation, busy = told[0].implementation, median(times) / quickest
+    score = "single-thread score:"
+    warnings = {
+        f"{score} no reference for Python {python.shown_version}; that of the nearest version was taken": python.version[
+            :2
+        ]
+        not in REFERENCE_SECONDS,
+        f"{score} the reference is CPython's, this is {implementation}": implementation != "CPython",
+        f"this Python is a plain build and takes about {PLAIN_BUILD:.2f} times as long as an optimised one: {means}": plain,
+        f"{score} the host was busy (median {busy:.2f} times the quickest), the score may be too low; probe again when it is quiet": busy
+        > _BUSY,
+    }
+    return Found(tuple(measured), tuple(text for text, holds in warnings.items() if holds))
 
 
 LINK, ON_DEVICE = "host_to_device", "device_copy"

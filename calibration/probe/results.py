@@ -106,8 +106,6 @@ class Found(NamedTuple):
 
 
 class ProbeProgress(NamedTuple):
-    """How far a probe has come."""
-
     done: int  # parts that are done
     of: int
     doing: str  # what it does now

@@ -95,13 +95,10 @@ def read_streams(
     """
     number, share = len(extents), len(window) // streams // CHUNK * CHUNK
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(streams) as pool:
-        jobs = []
+        places = [stack.enter_context(window[i * share : (i + 1) * share]) for i in range(streams)]
+        parts = [extents[number * i // streams : number * (i + 1) // streams] for i in range(streams)]
         begin = time.perf_counter()
-        for i in range(streams):
-            part = extents[number * i // streams : number * (i + 1) // streams]
-            place = stack.enter_context(window[i * share : (i + 1) * share])
-            jobs.append(pool.submit(_read, part, place, budget, direct))
-        size = sum(job.result() for job in jobs)
+        size = sum(pool.map(lambda part, place: _read(part, place, budget, direct), parts, places))
         return Reading(size, time.perf_counter() - begin, sum(extent.size for extent in extents))
 
 
@@ -155,9 +152,7 @@ class Sample(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The folder whose storage is measured."""
-
-    folder: Path | None  # None: the one for temporary files
+    folder: Path | None  # whose storage is measured; None: the one for temporary files
     moved: str = ""  # why it is another one than was given; empty when it is not
 
 
