@@ -20,17 +20,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
-    "DEFAULT_ENGINE",
-    "GROUP",
-    "Engine",
-    "Order",
-    "all_engines",
-    "built_in",
-    "find",
-    "forget_installed",
-    "register",
-    "unregister",
-]
+    "DEFAULT_ENGINE", "GROUP", "Engine", "Order", "all_engines", "built_in", "find", "forget_installed", "register", "unregister",
+]  # fmt: skip
 
 DEFAULT_ENGINE = "vllm"
 """Engine of a start that names none."""

@@ -18,6 +18,7 @@ from startup_model.versions import Version, parse_version
 
 Degree = Annotated[int, Field(ge=1, le=100_000)]
 _Name = Annotated[str, Field(max_length=100)]
+_Size = Annotated[int, Field(ge=1, le=10**6)]
 
 _MAPPED, _STREAMED, _PICKLED = LoadFormat(), LoadFormat(overlap=1.0), LoadFormat(passes=2.0)
 LOAD_FORMATS: Mapping[str, LoadFormat] = {
@@ -28,10 +29,8 @@ LOAD_FORMATS: Mapping[str, LoadFormat] = {
 }  # fmt: skip
 """``load_format`` -> how it reads. Default loaders map files and copy tensor by tensor; streamers read while they copy."""
 
-_KV_DTYPES: Mapping[str, float] = {
-    **DTYPES,
-    **dict.fromkeys(["fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla"], 1),
-}
+_FP8 = ("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla")
+_KV_DTYPES: Mapping[str, float] = {**DTYPES, **dict.fromkeys(_FP8, 1)}
 
 # fmt: off
 QUANTIZATION_METHODS = frozenset([
@@ -53,8 +52,7 @@ _KNOWN_NAMES: Mapping[str, Collection[str]] = {
 }
 
 
-def _method(name: str) -> str:
-    """A method without the name of the kernel that runs it."""
+def _method(name: str) -> str:  # without the name of the kernel that runs it
     return name.removesuffix("_marlin").removesuffix("-marlin") if name not in ("gptq_marlin_24", "marlin") else name
 
 
@@ -92,11 +90,9 @@ class EngineConfig(FrozenModel):
     num_gpu_blocks_override: Annotated[int, Field(ge=1, le=10**10)] | None = None
     kv_cache_memory_bytes: Annotated[Bytes, Field(gt=0)] | None = None
     enforce_eager: bool = False
-    capture_sizes: (
-        Annotated[tuple[Annotated[int, Field(ge=1, le=10**6)], ...], Field(strict=False, max_length=10_000)] | None
-    ) = None
+    capture_sizes: Annotated[tuple[_Size, ...], Field(strict=False, max_length=10_000)] | None = None
     """Batch sizes to capture graphs for; None: the version's list."""
-    max_capture_size: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    max_capture_size: _Size | None = None
     """Largest batch size of the version's own list."""
     max_seq_len_to_capture: Annotated[int, Field(ge=1, le=10**9)] = 8192
     """Longest context that V0 graphs cover; it does not change their number."""
@@ -162,10 +158,7 @@ class EngineConfig(FrozenModel):
         """
         from startup_model.engines.command import write_command
 
-        fields = type(self).model_fields
-        given = {name: getattr(self, name) for name in fields}
-        defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
-        return write_command(self.engine, {name: value for name, value in given.items() if value != defaults[name]})
+        return write_command(self.engine, self.model_dump(exclude_defaults=True))
 
     def resolve(self, model: ModelConfig, hardware: HardwareConfig, default_version: str | None = None) -> Resolved:
         """Every flag with a value: the one given, else what this version derives for this model on this node.
@@ -207,7 +200,6 @@ _NUMBERS = ("gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
 
 
 def _check_degrees(engine: EngineConfig, model: ModelConfig, hardware: HardwareConfig) -> None:
-    """Refuse parallel degrees that the engine would refuse."""
     heads, layers = model.num_attention_heads, model.num_hidden_layers
     if heads is not None and heads % engine.tp:
         problem = "more ranks than attention heads" if engine.tp > heads else "it does not divide the attention heads"

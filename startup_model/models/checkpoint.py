@@ -25,13 +25,7 @@ _MAX_SHARDS = 10_000
 _POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]{1,40} [^\n]{1,200}\n){0,8}?size ([0-9]{1,16})\n"
 )
-_TOKENIZERS = (
-    ["tokenizer.json"],
-    ["vocab.json", "merges.txt"],
-    ["tokenizer.model"],
-    ["tiktoken.model"],
-    ["tekken.json"],
-)
+_TOKENIZERS = ("tokenizer.json", "vocab.json merges.txt", "tokenizer.model", "tiktoken.model", "tekken.json")
 _OLD_WEIGHTS = (".bin", ".pt", ".pth")
 
 
@@ -116,7 +110,7 @@ def measure_tokenizer(folder: Path) -> int | None:
     """Bytes of the tokenizer's vocabulary in ``folder``: tokenizer.json, else the files that older tokenizers have."""
     for names in _TOKENIZERS:
         try:
-            present = [folder / name for name in names if is_file(folder / name)]
+            present = [folder / name for name in names.split() if is_file(folder / name)]
             sizes = [_pointer_size(path) or path.stat().st_size for path in present]
         except OSError:  # it went away in between
             sizes = []

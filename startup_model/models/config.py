@@ -16,15 +16,7 @@ from startup_model.errors import ConfigError, InputFileError, StartupModelError,
 from startup_model.files import package_text, read_json_object
 from startup_model.frozen import FrozenModel
 from startup_model.models.fields import Fields
-from startup_model.models.layers import (
-    Attention,
-    Count,
-    DenseFeedForward,
-    LatentAttention,
-    LayerGroup,
-    MixtureOfExperts,
-    split,
-)
+from startup_model.models.layers import Attention, Count, LatentAttention, LayerGroup, MixtureOfExperts, split
 from startup_model.models.quantization import Quantization, read_quantization
 
 if TYPE_CHECKING:
@@ -261,8 +253,9 @@ class ModelConfig(FrozenModel):
     @property
     def intermediate_size(self) -> int | None:
         """Width of the dense feed-forward part, or of one expert where every layer has experts."""
-        dense = next((g.feed_forward for g in self.layers if isinstance(g.feed_forward, DenseFeedForward)), None)
-        return dense.intermediate_size if dense else self.moe.intermediate_size if self.moe else None
+        dense = (part for group in self.layers if (part := group.feed_forward) and part.kind == "dense")
+        widest = next(dense, self.moe)
+        return widest.intermediate_size if widest else None
 
     @property
     def num_attention_heads(self) -> int | None:
@@ -282,13 +275,11 @@ class ModelConfig(FrozenModel):
 
 # --- reading ------------------------------------------------------------------------------------------------------------
 
-_FLAT_NAMES = frozenset(  # explicit numbers that a generic decoder understands
-    [
+_FLAT_NAMES = frozenset([  # explicit numbers that a generic decoder understands
         "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings",
         "tie_word_embeddings", "attention_bias", "mlp_bias", "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
         "n_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace", "moe_layer_freq", "sliding_window",
-    ]
-)  # fmt: skip
+])  # fmt: skip
 
 
 def _generic() -> Family:

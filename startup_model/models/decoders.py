@@ -119,11 +119,8 @@ def gpt_neo(f: Fields, family: Family) -> Skeleton:
 
 def mllama(f: Fields, family: Family) -> Skeleton:
     """Llama 3.2 Vision: some layers attend to the image (two gates each); the embedding has eight rows of its own."""
-    number, hidden, named = (
-        f.integer("num_hidden_layers"),
-        f.integer("hidden_size"),
-        f.indices("cross_attention_layers"),
-    )
+    number, hidden = f.integer("num_hidden_layers"), f.integer("hidden_size")
+    named = f.indices("cross_attention_layers")
     looking = sum(i in named for i in range(number))
     image = parts.attention(f, family._replace(qk_norm="head"), attends_to_images=True)
     groups = [

@@ -12,6 +12,7 @@ from typing import Any
 
 from startup_model.errors import MISSING, ConfigError, out_of_range, wrong_type
 
+# Canonical name of a fact -> other spellings found in config.json files.
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "num_hidden_layers": ("n_layers", "n_layer", "num_layers"),
     "hidden_size": ("d_model", "n_embd", "n_embed", "dim"),
@@ -19,14 +20,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "num_attention_heads": ("n_heads", "n_head", "num_heads"),
     "num_key_value_heads": ("num_kv_heads", "n_head_kv", "multi_query_group_num", "num_query_groups", "n_kv_heads"),
     "vocab_size": ("padded_vocab_size",),
-    "max_position_embeddings": (
-        "n_positions",
-        "max_seq_len",
-        "max_sequence_length",
-        "seq_length",
-        "n_ctx",
-        "model_max_length",
-    ),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx", "model_max_length"),
     "head_dim": ("attention_head_dim", "kv_channels"),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": ("num_experts_per_token", "moe_topk", "top_k_experts", "moe_k", "moe_top_k"),
@@ -36,7 +30,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "mlp_bias": ("use_mlp_bias",),
     "tie_word_embeddings": ("tie_embedding",),
     "torch_dtype": ("dtype",),
-}  # canonical name of a fact -> other spellings found in config.json files
+}  # fmt: skip
 
 _LIMITS = {  # largest value that is believed; anything above is a damaged or hostile file
     "num_hidden_layers": 10_000, "hidden_size": 10**6, "intermediate_size": 10**7, "moe_intermediate_size": 10**7, "num_attention_heads": 100_000,

@@ -97,10 +97,9 @@ class Attention(_Mixer):
         width = self.input_size or hidden_size
         attention = width * projected + heads * self.value_dim * hidden_size
         attention += projected * self.qkv_bias + hidden_size * self.output_bias + heads * self.sinks
+        attention *= not self.shares_weights_of_another_layer
         own = self.adapter_rank * (3 * width + projected)
-        return Counter(
-            attention=own + (0 if self.shares_weights_of_another_layer else attention), norms=self.qk_norm_parameters
-        )
+        return Counter(attention=own + attention, norms=self.qk_norm_parameters)
 
 
 class LatentAttention(_Mixer):
@@ -150,10 +149,8 @@ class LatentAttention(_Mixer):
         index_width = self.index_num_heads * self.index_head_dim
         indexer = (self.q_lora_rank or hidden_size) * index_width
         indexer += hidden_size * (self.index_head_dim + self.index_num_heads) if index_width else 0
-        return Counter(
-            attention=query + compressed + expanded + output + biases + indexer,
-            norms=(self.q_lora_rank or 0) + self.kv_lora_rank + (2 * self.index_head_dim if index_width else 0),
-        )
+        norms = (self.q_lora_rank or 0) + self.kv_lora_rank + (2 * self.index_head_dim if index_width else 0)
+        return Counter(attention=query + compressed + expanded + output + biases + indexer, norms=norms)
 
 
 class Mamba(_Mixer):
@@ -375,7 +372,7 @@ class DenseFeedForward(FrozenModel):
         up = 2 if self.gated else 1
         whole = (up + 1) * hidden_size * width + (up * width + hidden_size) * self.bias
         own = self.adapter_rank * (hidden_size + up * width)
-        return Counter(mlp=own + (0 if self.shares_weights_of_another_layer else whole))
+        return Counter(mlp=own + whole * (not self.shares_weights_of_another_layer))
 
 
 class ReceptanceFeedForward(FrozenModel):

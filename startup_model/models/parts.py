@@ -8,16 +8,9 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from startup_model.errors import out_of_range
+from startup_model.models import layers
 from startup_model.models.fields import Fields
-from startup_model.models.layers import (
-    Attention,
-    DenseFeedForward,
-    FeedForward,
-    LatentAttention,
-    LayerGroup,
-    Mixer,
-    MixtureOfExperts,
-)
+from startup_model.models.layers import Attention, FeedForward, LatentAttention, LayerGroup, Mixer
 
 Switch = bool | str
 """On, off, or as flags of the config say: ``"a|b"`` is on with either of the two, ``"!a"`` without it."""
@@ -135,29 +128,28 @@ def share(f: Fields, size: int, heads: str, name: str = "the inner size") -> int
 
 def latent_attention(f: Fields, **more: Any) -> LatentAttention:
     """Latent attention from DeepSeek's fields."""
-    numbers: dict[str, Any] = {
-        name: f.integer(name) for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    }
+    names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    numbers: dict[str, Any] = {name: f.integer(name) for name in names}
     heads, rank = f.integer("num_attention_heads"), f.optional("q_lora_rank")
     return LatentAttention(num_heads=heads, q_lora_rank=rank, **numbers, bias=f.flag("attention_bias"), **more)
 
 
-def dense(f: Fields, family: Family, width: int | None = None, **more: Any) -> DenseFeedForward:
+def dense(f: Fields, family: Family, width: int | None = None, **more: Any) -> layers.DenseFeedForward:
     """A dense feed-forward part of ``intermediate_size``, or of ``width``."""
     if width is None:
         four = 4 * f.integer("hidden_size") if family.width == "four" else None
         width = max(1, f.integer("intermediate_size", four) // (2 if family.width == "half" else 1))
-    return DenseFeedForward(intermediate_size=width, gated=family.gated, bias=is_on(f, family.mlp_bias), **more)
+    return layers.DenseFeedForward(intermediate_size=width, gated=family.gated, bias=is_on(f, family.mlp_bias), **more)
 
 
-def experts(f: Fields, family: Family, **more: Any) -> MixtureOfExperts:
+def experts(f: Fields, family: Family, **more: Any) -> layers.MixtureOfExperts:
     """Experts from the usual fields; ``more`` are further fields of MixtureOfExperts."""
     number, used = f.integer("num_experts"), f.integer("num_experts_per_tok")
     if used > number:
         bounds = f"at most the number of experts, {number}"
         raise out_of_range(f.label("num_experts_per_tok"), used, bounds, "correct one of the two")
     widths = family.expert_width.split("|")
-    return MixtureOfExperts(
+    return layers.MixtureOfExperts(
         num_experts=number,
         num_experts_per_token=used,
         intermediate_size=f.integer(next((name for name in widths if f.get(name) is not None), widths[-1])),
@@ -218,12 +210,12 @@ def _period(f: Fields, period: int | str) -> int:
     return len(word) if isinstance(word, str) and word else f.integer(period, f.defaults.get(period))
 
 
-def grouped(layers: Iterable[LayerGroup]) -> tuple[LayerGroup, ...]:
+def grouped(groups: Iterable[LayerGroup]) -> tuple[LayerGroup, ...]:
     """Equal layers counted together, in order of first appearance."""
     counts: Counter[LayerGroup] = Counter()
-    for layer in layers:
-        counts[layer] += layer.count
-    return tuple(layer if layer.count == count else layer.replace(count=count) for layer, count in counts.items())
+    for group in groups:
+        counts[group] += group.count
+    return tuple(group if group.count == count else group.replace(count=count) for group, count in counts.items())
 
 
 def mixed(
@@ -241,9 +233,9 @@ def mixed(
     norms = family.norms if not parallel or family.parallel_norms is None else family.parallel_norms
     number = f.integer("num_hidden_layers")
     each = (part if isinstance(part, Sequence) else [part] * number for part in (mixers, feed_forwards))
-    layers = list(zip(*each, strict=True))
-    keys = [(id(mixer), id(feed_forward)) for mixer, feed_forward in layers]  # hashing each layer is slow
-    unique = dict(zip(keys, layers, strict=True))
+    pairs = list(zip(*each, strict=True))
+    keys = [(id(mixer), id(feed_forward)) for mixer, feed_forward in pairs]  # hashing each layer is slow
+    unique = dict(zip(keys, pairs, strict=True))
     counts: Counter[Any] = Counter()
     for key, count in Counter(keys).items():
         counts[unique[key]] += count

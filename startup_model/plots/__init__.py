@@ -12,13 +12,5 @@ from startup_model.plots.starts import timeline, waterfall
 from startup_model.plots.sweeps import interval_fan, sweep_lines
 
 __all__ = [
-    "PHASE_LOOKS",
-    "Look",
-    "interval_fan",
-    "predicted_against_measured",
-    "save",
-    "sweep_lines",
-    "timeline",
-    "tornado",
-    "waterfall",
-]
+    "PHASE_LOOKS", "Look", "interval_fan", "predicted_against_measured", "save", "sweep_lines", "timeline", "tornado", "waterfall",
+]  # fmt: skip

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-Block = tuple[
-    FloatArray, BoolArray
-]  # seconds of a panel, a row a line, a column a place; and whether the server starts
+# Seconds of a panel, a row a line, a column a place along x; and whether the server starts.
+Block = tuple[FloatArray, BoolArray]
 
 _MAX_LINES, _MAX_PANELS, _MAX_CATEGORIES = 12, 12, 40
 _MAX_ALONG = 2000  # points of one line that are drawn, evenly chosen from more

@@ -113,7 +113,7 @@ FLAGS: Mapping[str, Flag] = {
     "--cudagraph-capture-sizes": Flag("capture_sizes", flags.sizes),
     SETTINGS_FLAG: Flag(None, _settings, has_keys=True),
     "--optimization-level": Flag(
-        "optimization_level", flags.integer, lambda _, value, __: (f"-O{value}",), Span((0, 6, 5))
+        "optimization_level", flags.integer, lambda *given: (f"-O{given[1]}",), Span((0, 6, 5))
     ),
     "--max-seq-len-to-capture": Flag("max_seq_len_to_capture", flags.integer, _WITH, Span((0, 4, 3), (0, 11))),
     "--max-context-len-to-capture": Flag("max_seq_len_to_capture", flags.integer, _WITH, Span(before=(0, 4, 3))),
