@@ -191,7 +191,7 @@ def _commands(text: str) -> Iterator[list[str]]:
 
 
 def _in_script(text: str, environment: Mapping[str, str], depth: int = 0) -> EngineWords | None:
-    """The first command that starts an engine, with the assignments before it (``A=b``, ``env A=b``, ``export A=b``)."""
+    """Assignments before a command count: ``A=b``, ``env A=b``, ``export A=b``."""
     variables = dict(environment)
     for words in _commands(re.sub(r"\A\s*[>$%]\s+", "", text)):
         begin = 0
@@ -200,8 +200,7 @@ def _in_script(text: str, environment: Mapping[str, str], depth: int = 0) -> Eng
                 variables[found.group(1)] = found.group(2)
             elif word not in _BEFORE_A_COMMAND:
                 break
-        call = _in_words(words[begin:], variables, depth)
-        if call is not None:
+        if (call := _in_words(words[begin:], variables, depth)) is not None:
             return call
     return None
 
@@ -209,9 +208,7 @@ def _in_script(text: str, environment: Mapping[str, str], depth: int = 0) -> Eng
 def _in_words(
     words: list[str], environment: Mapping[str, str], depth: int = 0, *, fills_in: bool = True
 ) -> EngineWords | None:
-    """The same in the words of one command; scripts of ``bash -c`` are read too."""
-    call = _engine_call(words)
-    if call is not None:
+    if (call := _engine_call(words)) is not None:
         variables = dict(environment)
         for option, following in pairwise([*words[: call.image_at or 0], ""]):  # what a container runtime sets
             name, _, inline = option.partition("=")
@@ -321,9 +318,8 @@ def _in_manifest(text: str) -> EngineWords | None:
         words = [word for key in _ARGUMENTS for word in _words_of(container.get(key))]
         in_image = ["docker", f"/{container.get('image')}"]
         of_image = _engine_call(in_image)
-        call = None
-        if of_image is not None and not any(_SCRIPT.fullmatch(word) for word in words):
-            call = _in_words([*in_image, *words], variables)
+        is_plain = of_image is not None and not any(_SCRIPT.fullmatch(word) for word in words)
+        call = _in_words([*in_image, *words], variables) if is_plain else None
         scripts = (_in_script(word, variables) for word in words[:50] if len(word.split()) > 1)
         call = call or _in_words(words, variables) or next(filter(None, scripts), None)
         if call is not None:
@@ -357,7 +353,7 @@ def _documents(text: str) -> list[Any]:
 
 
 def _containers(documents: list[Any]) -> Iterator[Mapping[str, Any]]:
-    """Every part that may be a container, in order; each once, however often aliases name it."""
+    """Every part that may be one, in order; each once, however often aliases name it."""
     pending, seen = documents[::-1], set[int]()
     while pending:
         part = pending.pop()

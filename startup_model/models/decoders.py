@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from startup_model.errors import missing, wrong_type
@@ -25,10 +25,6 @@ def decoder(f: Fields, family: Family) -> Skeleton:
 
 def _attentions(f: Fields, family: Family) -> list[Attention]:
     return parts.windowed(f, family, parts.attention(f, family))
-
-
-def _latent(f: Fields, family: Family) -> list[LatentAttention]:
-    return [parts.latent_attention(f)] * f.integer("num_hidden_layers")
 
 
 def _indexed(f: Fields, family: Family) -> list[LatentAttention]:
@@ -64,8 +60,8 @@ def _mimo(f: Fields, family: Family) -> list[Attention]:
     return [window if is_local else whole for is_local in local]
 
 
-_MIXERS: Mapping[str, Callable[[Fields, Family], Sequence[Any]]] = {
-    "attention": _attentions, "latent": _latent, "indexed": _indexed, "mimo": _mimo,
+_MIXERS: Mapping[str, Callable[[Fields, Family], Any]] = {
+    "attention": _attentions, "latent": lambda f, _: parts.latent_attention(f), "indexed": _indexed, "mimo": _mimo,
 }  # fmt: skip
 
 

@@ -261,7 +261,7 @@ def _number(f: Fields, mixer: Mixer | None, name: str) -> int:
     return 1 if name == "one" else f.integer(name)
 
 
-def with_experts(f: Fields, family: Family, mixers: Sequence[Mixer], sparse: FeedForward) -> Skeleton:
+def with_experts(f: Fields, family: Family, mixers: Sequence[Mixer] | Mixer, sparse: FeedForward) -> Skeleton:
     """Experts in some layers, dense parts in the others.
 
     Where: as ``mlp_layer_types``, ``is_moe_layer`` or a list ``moe_layer_freq`` name them, between two layers at an interval, or from

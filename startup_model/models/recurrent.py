@@ -215,17 +215,22 @@ def _interleaved(f: Fields, attention: Mixer, linear: Mixer, is_full: Callable[[
     return [attention if (is_attention(kinds[i]) if kinds else is_full(i)) else linear for i in range(number)]
 
 
+def _delta_net(f: Fields, *usual: int | None) -> GatedDeltaNet:
+    """usual: numbers of key and value heads, sizes of both, kernel, where the config does not say."""
+    key_heads, value_heads, key, value, kernel = usual or (None,) * 5
+    return GatedDeltaNet(
+        num_key_heads=f.integer("linear_num_key_heads", key_heads),
+        num_value_heads=f.integer("linear_num_value_heads", value_heads),
+        key_head_dim=f.integer("linear_key_head_dim", key),
+        value_head_dim=f.integer("linear_value_head_dim", value),
+        conv_kernel=f.integer("linear_conv_kernel_dim", kernel),
+    )
+
+
 def qwen3_next(f: Fields, family: Family) -> Skeleton:
     """Qwen3-Next and Qwen3.5: gated delta rule in three of four layers, gated attention, experts or a dense part."""
     every = f.integer("full_attention_interval", 4)
-    linear = GatedDeltaNet(
-        num_key_heads=f.integer("linear_num_key_heads"),
-        num_value_heads=f.integer("linear_num_value_heads"),
-        key_head_dim=f.integer("linear_key_head_dim"),
-        value_head_dim=f.integer("linear_value_head_dim"),
-        conv_kernel=f.integer("linear_conv_kernel_dim"),
-    )
-    mixers = _interleaved(f, parts.attention(f, family), linear, lambda i: (i + 1) % every == 0)
+    mixers = _interleaved(f, parts.attention(f, family), _delta_net(f), lambda i: (i + 1) % every == 0)
     if f.optional("num_experts", minimum=0):
         return parts.with_experts(f, family, mixers, parts.experts(f, family))
     return parts.mixed(f, family, mixers, parts.dense(f, family))
@@ -236,13 +241,7 @@ def olmo_hybrid(f: Fields, family: Family) -> Skeleton:
     heads, hidden = f.integer("num_attention_heads"), f.integer("hidden_size")
     key_heads = f.integer("linear_num_key_heads", heads)
     key_dim = f.integer("linear_key_head_dim", max(1, 3 * hidden // (4 * key_heads)))
-    linear = GatedDeltaNet(
-        num_key_heads=key_heads,
-        num_value_heads=f.integer("linear_num_value_heads", heads),
-        key_head_dim=key_dim,
-        value_head_dim=f.integer("linear_value_head_dim", 2 * key_dim),
-        conv_kernel=f.integer("linear_conv_kernel_dim", 4),
-    )
+    linear = _delta_net(f, key_heads, heads, key_dim, 2 * key_dim, 4)
     mixers = _interleaved(f, parts.attention(f, family), linear, lambda i: i % 4 == 3)
     return parts.mixed(f, family, mixers, parts.dense(f, family))
 

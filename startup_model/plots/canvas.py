@@ -31,7 +31,7 @@ MARKERS = "os^Dv*Ppdh<>"  # one for each line, so that colours may come twice
 
 
 def style_of(name: str) -> Look:
-    """The look of a phase, or of the first of several that are joined by +; of what has none a neutral one."""
+    """The look of a phase, or of the first of several joined by +; else a neutral one."""
     row = PHASES.get(name.partition("+")[0].strip())
     return Look(GREY, "...") if row is None else row.style
 
@@ -51,8 +51,8 @@ def axes_for(ax: Axes | None, width: float, height: float) -> Axes:
     make: Any = Figure
     if _in_notebook():
         from matplotlib.pyplot import figure as make
-    axes: Axes = make(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)).add_subplot()
-    return axes
+    figure: Figure = make(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
+    return figure.add_subplot()
 
 
 def check_matplotlib() -> None:
@@ -111,7 +111,6 @@ def set_frame(ax: Axes, along: str) -> None:
 
 
 def is_wide(low: float, high: float) -> bool:
-    """More than a decade asks for a logarithmic scale."""
     return low > 0.0 and high > 10.0 * low
 
 

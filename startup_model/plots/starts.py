@@ -28,10 +28,8 @@ class Span(NamedTuple):
 
     name: str
     begin_s: float
-    counted_s: float
-    """What it adds to the total."""
-    elapsed_s: float
-    """How long it runs; more than ``counted_s`` where it runs beside something longer."""
+    counted_s: float  # what it adds to the total
+    elapsed_s: float  # how long it runs; more where it runs beside something longer
 
     @property
     def end_s(self) -> float:
@@ -88,10 +86,8 @@ def _draw_interval(ax: Axes, row: float, interval: tuple[float, float], size: fl
     ink, end = canvas.ink_of(ax), min(high, right)
     ax.plot([low, end], [row, row], color=ink, linewidth=2.0, solid_capstyle="butt")
     ax.plot([low], [row], marker="|", color=ink, markersize=size)
-    if high <= right:
-        ax.plot([end], [row], marker="|", color=ink, markersize=size)
-    else:
-        ax.plot([end], [row], marker=">", color=ink, markersize=0.8 * size, clip_on=False)
+    marker, length = ("|", size) if high <= right else (">", 0.8 * size)
+    ax.plot([end], [row], marker=marker, color=ink, markersize=length, clip_on=high <= right)
     text = f"{format_seconds(low).removesuffix(' s')} to {format_seconds(high)}"
     needed = (canvas.text_width(text, size) + 8.0) * seconds_per_point
     at_left = right - end < needed <= low

@@ -71,15 +71,12 @@ class Side(NamedTuple):
         return f"{label:,}" if isinstance(label, int) else f"{label:.3g}" if abs(label) < 1e3 else f"{label:,.0f}"
 
     def named(self, i: int) -> str:
-        """One label that stands alone: a number or a flag with its name."""
         return self.text(i) if isinstance(self.labels[i], str) else f"{self.word}={self.text(i)}"
 
 
 def is_numbers(labels: Sequence[Any] | FloatArray) -> bool:
-    """Whether all labels of an axis are numbers; flags are none."""
-    if isinstance(labels, np.ndarray):
-        return True
-    return all(isinstance(label, int | float) and not isinstance(label, bool) for label in labels)
+    is_array = isinstance(labels, np.ndarray)
+    return is_array or all(isinstance(label, int | float) and not isinstance(label, bool) for label in labels)
 
 
 def roles_of(
@@ -386,9 +383,8 @@ def _read_fan(x: object, predictions: object) -> tuple[FloatArray, list[StartupP
     numbers, given = canvas.list_of(x, "x"), canvas.list_of(predictions, "predictions")
     if len(numbers) != len(given):
         raise conflict("number of predictions", len(given), f"{len(numbers)} numbers", "give one for each")
-    pairs = []
     for i, (number, one) in enumerate(zip(numbers, given, strict=True)):
-        plain = canvas.number_of(f"x[{i}]", number, -1e30, 1e30, "a finite number", "give the number that varies")
-        pairs.append((float(plain), canvas.prediction_of(one, f"predictions[{i}]")))
-    pairs.sort(key=lambda pair: pair[0])
-    return np.array([number for number, _ in pairs]), [one for _, one in pairs]
+        canvas.number_of(f"x[{i}]", number, -1e30, 1e30, "a finite number", "give the number that varies")
+        canvas.prediction_of(one, f"predictions[{i}]")
+    order = np.argsort(np.array(numbers, dtype=float), kind="stable")
+    return np.array(numbers, dtype=float)[order], [given[i] for i in order]

@@ -16,9 +16,7 @@ from startup_model.models.layers import Attention, LatentAttention, Mixer, split
 
 SPARSE_FP8_TOKEN_BYTES = 656.0
 """One token of DeepSeek's sparse attention in the fp8_ds_mla layout: 512 fp8 values, 4 scales, 64 values of 16 bits."""
-_PADDED_BLOCK = (
-    16  # attention blocks grow in steps of so many tokens until they are as large as the state of a state-space layer
-)
+_PADDED_BLOCK = 16  # attention blocks grow in steps of so many tokens until a state of a state-space layer fits
 
 
 class KvPool(NamedTuple):

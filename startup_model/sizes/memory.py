@@ -17,7 +17,6 @@ from startup_model.units import GIB, format_bytes
 
 MemoryStatus = Literal["ok", "kv_cache_too_small", "weights_do_not_fit"]
 
-
 BYTES_PER_LOGIT = 38.4
 """Peak of the sampler's profile run [B], for each of max_num_seqs x vocabulary logits. From four models on an H100 with vLLM 0.11.0 and 1024 sequences:
 Qwen3-0.6B 5.56 GiB, Llama-3.1-8B 4.76, Qwen3-32B 5.64, gpt-oss-20b 7.38; all within 2 %, whatever their size."""
@@ -203,7 +202,6 @@ def longest_request(model: ModelConfig, engine: EngineConfig, resolved: Resolved
 def _candidates(
     model: ModelConfig, hardware: HardwareConfig, engine: EngineConfig, now: MemoryBudget, resolved: Resolved
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Changes worth trying, with the words for them."""
     heads = model.num_attention_heads
     for tp in (2 * engine.tp, 4 * engine.tp, 8 * engine.tp):
         needed = tp * engine.pp * engine.dp

@@ -134,7 +134,6 @@ def _expert_padding(model: ModelConfig, engine: EngineConfig, quantization: Quan
 
 
 def _active_bytes(model: ModelConfig, quantization: Quantization | None, dtype_bytes: float) -> float:
-    """Bytes that the forward pass of one token reads."""
     counts = dict(model.parameters_by_kind)
     counts.pop("vision", None)
     table = counts.pop("embedding", 0)

@@ -145,10 +145,8 @@ def _compilation(config: EngineConfig, version: Version) -> tuple[bool, str | No
     compiles, mode, level = True, config.cudagraph_mode, config.optimization_level
     if level is not None and version >= (0, 10, 1):
         compiles = level > 0
-        if version >= (0, 12):
-            mode = mode or ("none" if level == 0 else "piecewise" if level == 1 else None)
-        else:
-            mode = mode or ("none" if level < 3 else None)
+        usual: Any = {0: "none", 1: "piecewise"} if version >= (0, 12) else dict.fromkeys((0, 1, 2), "none")
+        mode = mode or usual.get(level)
     return (compiles if config.torch_compile is None else config.torch_compile), mode
 
 
@@ -190,11 +188,7 @@ def _v1_sizes(
         return tuple(size for size in (1, 2, 4, *range(8, most + 1, 8)) if size <= tokens or version < (0, 8, 5))
     usual = 1024 if _is_blackwell(hardware) and version >= (0, 28) else 512
     most = min(tokens, config.max_capture_size or min(2 * seqs, usual))
-    chosen = {
-        *(size for size in (1, 2, 4) if size <= most),
-        *range(8, min(most + 1, 256), 8),
-        *range(256, most + 1, 16),
-    }
+    chosen = {size for size in (1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)) if size <= most}
     if version >= (0, 21) and tokens <= most:
         chosen.add(tokens)
     if version >= (0, 31) and seqs <= most:
