@@ -44,13 +44,6 @@ def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
     return other | own | {"defaults": other.get("defaults", {}) | own.get("defaults", {})}
 
 
-def family_names() -> tuple[str, ...]:
-    """All types that the table has."""
-    import tomllib
-
-    return tuple(name for name in tomllib.loads(_table()) if name != GENERIC)
-
-
 def build_layers(fields: Fields, family: Family) -> Skeleton:
     """The layers of a model. Raises ConfigError for a field that is missing or cannot be."""
     build = getattr(decoders, family.build, None) or getattr(recurrent, family.build)
