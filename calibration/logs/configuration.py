@@ -14,7 +14,8 @@ from startup_model.engines import all_engines, find
 from startup_model.engines.arguments import known_flags
 from startup_model.engines.config import EngineConfig
 from startup_model.engines.logtable import LogTable, table_of
-from startup_model.errors import ConfigError, StartupModelError
+from startup_model.errors import MISSING, ConfigError, StartupModelError
+from startup_model.models.config import ModelConfig
 
 NAMES = frozenset({"model", "model_tag", "model_path", "served_model_name", "host", "port", "api_key"})
 """Arguments that name things, and change nothing in how long a start takes."""
@@ -72,8 +73,18 @@ def logged_engine(
     return LoggedEngine(config, tuple(left_out))
 
 
+def logged_model(name: str | None, remedy: str) -> ModelConfig:
+    """The model of the catalogue that a log names: never opened as a file, or asked for at a hub. Raises ConfigError."""
+    if name is None:
+        raise ConfigError("model", MISSING, "the log does not name it", remedy)
+    try:
+        return ModelConfig.from_catalogue(name)
+    except StartupModelError:
+        remedy = f"{remedy}: its folder, config.json or catalogue name"
+        raise ConfigError("model", name, "the catalogue does not have what the log names", remedy) from None
+
+
 def _flags(engine: str, flags: Mapping[str, Setting]) -> Iterator[list[str]]:
-    """Every argument that the engine's command line knows, as words."""
     known = frozenset(known_flags(engine))
     for name, value in flags.items():
         flag = f"--{name.replace('_', '-')}"
@@ -89,7 +100,6 @@ def _flags(engine: str, flags: Mapping[str, Setting]) -> Iterator[list[str]]:
 
 
 def _changes(settings: Mapping[str, Setting], given: EngineConfig) -> Iterator[tuple[str, Any]]:
-    """Fields of the configuration line that no flag gave."""
     for field, name in (*((degree, names[0]) for degree, names in _DEGREE_SETTINGS.items()), *_SETTING_FIELDS):
         if type(settings.get(name)) is int and getattr(given, field) in (None, 1):
             yield field, settings[name]
@@ -111,27 +121,23 @@ def degrees(start: OpenStart, table: LogTable, own: EngineEvidence) -> tuple[int
     """tp, pp and dp: as configured, else as the processes number themselves, else as many as they are."""
     values = {**start.flags, **start.settings}
     labels = [rank.label for rank in own.ranks.values()]
-    seen = {"tp": 0, "pp": 0, "dp": 0}
-    for label in labels:
-        for match in _DEGREE.finditer(label):
-            degree = match[1].lower()
-            seen[degree] = max(seen[degree], int(match[2]) + 1)
+    seen = {"TP": 0, "PP": 0, "DP": 0}
+    for match in (match for label in labels for match in _DEGREE.finditer(label)):
+        seen[match[1]] = max(seen[match[1]], int(match[2]) + 1)
     found: dict[str, int | None] = {}
     for degree, keys in _DEGREE_SETTINGS.items():
         given = next((value for key in keys if type(value := values.get(key)) is int), 0)
         assert isinstance(given, int)  # noqa: S101  it was looked for by its type
-        number = max(seen[degree], start.topology.get(f"{degree}_rank", -1) + 1)
+        number = max(seen[degree.upper()], start.topology.get(f"{degree}_rank", -1) + 1)
         found[degree] = (given if 0 < given < 10**6 else 0) or number or None
     world = start.topology.get("world_size")
-    if table.complete_arguments and start.flags and "arguments" in own.times:
+    if (table.complete_arguments and start.flags and "arguments" in own.times) or (table.complete_ranks and labels):
         found = {degree: count or 1 for degree, count in found.items()}
     if world:
         others = (found["pp"] or 1) * (found["dp"] or 1)
         if found["tp"] is None or (found["tp"] * others < world and "tensor_parallel_size" not in values):
             found["tp"] = max(1, world // others)
         found["pp"] = found["pp"] or 1
-    if table.complete_ranks and labels:
-        found = {degree: count or 1 for degree, count in found.items()}
     names = table.ranks
     beside = sum(label.startswith(names.beside_driver) for label in labels) if names.beside_driver else 0
     has_engine = bool(names.engine) and any(label.startswith(names.engine) for label in labels)

@@ -8,7 +8,7 @@ remedies are those that each engine's table names. A start with ``--enforce-eage
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -43,38 +43,33 @@ def diagnose(start: LoggedStart) -> tuple[Diagnosis, ...]:
     Of a start that failed, the failure. Else each part of at least a quarter of the start, or of what the log shows of it; where none is so large, the
     largest.
     """
-    failed = {str(status): meaning for status, meaning in common_table().statuses.items()}.get(start.status)
-    if failed is not None:
-        summary = failed + _pool_figures(start)
+    failed: Mapping[str, str] = dict(common_table().statuses.items())
+    if start.status in failed:
+        summary = failed[start.status] + _pool_figures(start)
         return (Diagnosis(start.status, summary, None, None, start.evidence, _remedies(start, start.status)),)
     bounds = sorted(_parts(start), key=lambda entry: -(entry.seconds or 0.0))
     found = [entry for entry in bounds if (entry.share or 0.0) >= DOMINANT_SHARE] or bounds[:1]
     concurrency = start.facts.get("max_concurrency_x")
     if start.is_ok and concurrency is not None and concurrency < _FEW_REQUESTS:
         line = start.phase_evidence.get("kv_cache_init")
-        summary = (
-            f"the KV pool holds {concurrency:g} request(s) of full length: more at once are preempted and computed anew"
-        )
+        holds = f"the KV pool holds {concurrency:g} request(s) of full length"
+        summary = f"{holds}: more at once are preempted and computed anew"
         found.append(Diagnosis("kv_cache_small", summary, None, None, line, _remedies(start, "kv_cache_small")))
     return tuple(found)
 
 
 def _remedies(start: LoggedStart, kind: str) -> tuple[Remedy, ...]:
-    """The remedies that this engine has, for its core and its ranks."""
     common, table = common_table(), table_of(start.engine)
     own = {} if table is None or start.engine in table.advice_not_for else table.remedies
     names = table.advice.get(kind) if table is not None and own else None
     ranks = (start.tp or 1) * (start.pp or 1) * (start.dp or 1)
-    found = [{**common.remedies, **own}[name] for name in (common.advice.get(kind, ()) if names is None else names)]
-    return tuple(
-        remedy
-        for remedy in found
-        if remedy.core in ("", start.engine_generation or remedy.core) and (ranks > 1 or not remedy.several_ranks)
-    )
+    known = {**common.remedies, **own}
+    found = [known[name] for name in (common.advice.get(kind, ()) if names is None else names)]
+    core = start.engine_generation
+    return tuple(it for it in found if it.core in ("", core or it.core) and (ranks > 1 or not it.several_ranks))
 
 
 def _parts(start: LoggedStart) -> list[Diagnosis]:
-    """Every part of the start, with its share."""
     spent = {"download": start.facts.get("download_s", 0.0), **start.phases}
     total = sum(start.phases.values()) + spent["download"]
     whole = "the start" if start.wall_s is not None else "what the log shows of the start"
@@ -104,30 +99,18 @@ def _is_mixed(start: LoggedStart, name: str) -> bool:
 
 
 def _detail(start: LoggedStart, detail: str) -> str:
-    if detail == "bandwidth":
-        return _bandwidth(start)
     if detail == "compile_cache" and start.compile_cache == "cold":
         return "; nothing came from the compile cache"
-    if detail == "longest_gap":
-        return _longest_gap(start)
-    return ""
-
-
-def _bandwidth(start: LoggedStart) -> str:
     load, weights = start.phases.get("weight_load", 0.0), start.facts.get("weights_gib", 0.0)
-    if load <= 0.1 or weights <= 0 or "weight_load" in start.joint:
-        return ""
-    models = len(start.facts.get("load_weights_parts_s", ())) or 1
-    return f", {weights:.1f} GiB a rank in {load:.1f} s{f' ({models} models)' if models > 1 else ''}, {weights / load:.2f} GiB/s"
-
-
-def _longest_gap(start: LoggedStart) -> str:
-    """Between which events most of it lies."""
-    gaps = [(later.elapsed_s - earlier.elapsed_s, earlier, later) for earlier, later in pairwise(start.moments)]
-    if not gaps:
-        return ""
-    seconds, earlier, later = max(gaps, key=lambda gap: gap[0])
-    return f"; the longest gap, {seconds:.0f} s, lies between {earlier.event} (line {earlier.line_number}) and {later.event} (line {later.line_number})"
+    if detail == "bandwidth" and load > 0.1 and weights > 0 and "weight_load" not in start.joint:
+        models = len(start.facts.get("load_weights_parts_s", ())) or 1
+        several = f" ({models} models)" if models > 1 else ""
+        return f", {weights:.1f} GiB a rank in {load:.1f} s{several}, {weights / load:.2f} GiB/s"
+    if detail == "longest_gap" and len(start.moments) > 1:
+        earlier, later = max(pairwise(start.moments), key=lambda pair: pair[1].elapsed_s - pair[0].elapsed_s)
+        between = f"{earlier.event} (line {earlier.line_number}) and {later.event} (line {later.line_number})"
+        return f"; the longest gap, {later.elapsed_s - earlier.elapsed_s:.0f} s, lies between {between}"
+    return ""
 
 
 def _pool_figures(start: LoggedStart) -> str:
@@ -137,9 +120,6 @@ def _pool_figures(start: LoggedStart) -> str:
     fitting = start.facts.get("max_model_len_fit")
     tokens = "" if fitting is None else f"; {fitting:.0f} tokens would fit"
     return f": {needed:g} GiB needed, {available:g} GiB there{tokens}"
-
-
-# --- starts side by side ------------------------------------------------------------------------------------------------
 
 
 class Difference(NamedTuple):
@@ -186,10 +166,8 @@ def _last_part(text: str) -> str:
 
 def _difference(base: LoggedStart, other: LoggedStart) -> Difference:
     """What sets two starts apart. The base has the phases, or the other one has them: then the differences are negative."""
-    signs = {
-        "eager": is_eager(other) - is_eager(base),
-        "dummy": (other.load_format == "dummy") - (base.load_format == "dummy"),
-    }
+    signs = {"eager": is_eager(other) - is_eager(base)}
+    signs["dummy"] = (other.load_format == "dummy") - (base.load_format == "dummy")
     signs = {label: sign for label, sign in signs.items() if sign}
     changed = _changed(base, other)
     isolates: list[str] = []
@@ -197,8 +175,7 @@ def _difference(base: LoggedStart, other: LoggedStart) -> Difference:
         isolates = [phase for label in signs for phase in common_table().leaves_out[label]]
     labels = [f"{'' if sign > 0 else 'not '}{label}" for label, sign in signs.items()] + changed[:3]
     wall = None if base.wall_s is None or other.wall_s is None else base.wall_s - other.wall_s
-    sign = 1 if set(signs.values()) == {1} else -1
-    has_them = base if sign > 0 else other
+    sign, has_them = (1, base) if set(signs.values()) == {1} else (-1, other)
     known = [has_them.phases[name] for name in isolates if name in has_them.phases]
     names = [str(name) for name in PHASES if name in base.phases or name in other.phases]
     return Difference(
@@ -221,8 +198,6 @@ def _changed(base: LoggedStart, other: LoggedStart) -> list[str]:
     """What else differs: arguments, version, ranks, number formats; names and ports aside."""
     names = (base.flags.keys() | other.flags.keys()) - NAMES - {"enforce_eager", "load_format"}
     flags = sorted(name for name in names if base.flags.get(name) != other.flags.get(name))
-    pairs = {
-        name: (getattr(base, name), getattr(other, name))
-        for name in ("engine_version", "tp", "pp", "dp", "dtype", "quantization")
-    }
+    fields = ("engine_version", "tp", "pp", "dp", "dtype", "quantization")
+    pairs = {name: (getattr(base, name), getattr(other, name)) for name in fields}
     return [name for name, (mine, theirs) in pairs.items() if None not in (mine, theirs) and mine != theirs] + flags

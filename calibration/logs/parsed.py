@@ -8,15 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from calibration.logs.configuration import degrees, logged_engine
+from calibration.logs.configuration import degrees, logged_engine, logged_model
 from calibration.logs.fields import Setting
 from calibration.logs.lines import YEARLY
 from calibration.logs.reading import EngineEvidence, NumberedLine, OpenStart, Times
 from calibration.runs.record import PhaseSum, RunRecord, RunStatus
 from startup_model.engines import DEFAULT_ENGINE
 from startup_model.engines.logtable import Failure, Figure, LogTable, Milestone, common_table
-from startup_model.errors import MISSING, ConfigError, StartupModelError, conflict, one_line, out_of_range
-from startup_model.models.config import ModelConfig
+from startup_model.errors import ConfigError, conflict, one_line, out_of_range
 from startup_model.phases import BEFORE_ENGINE, PHASES
 from startup_model.predictor import EngineLike, HardwareLike, ModelLike, as_engine, as_hardware, as_model
 from startup_model.secrets import redact_text
@@ -189,7 +188,7 @@ class LoggedStart:
         if wall is not None and sum(phases.values()) > wall * 1.01 + slack:
             wall = None  # the log counts something twice, or its clock was set
         return RunRecord(
-            model=_model(model, self.model),
+            model=logged_model(self.model, "give the model (model=, --model)") if model is None else as_model(model),
             hardware=node,
             engine=config,
             phases=phases,
@@ -207,19 +206,6 @@ class LoggedStart:
 
 ParsedStartup = LoggedStart
 """The name of ``LoggedStart`` in earlier releases."""
-
-
-def _model(given: ModelLike | None, logged: str | None) -> ModelConfig:
-    if given is not None:
-        return as_model(given)
-    remedy = "give the model (model=, --model)"
-    if logged is None:
-        raise ConfigError("model", MISSING, "the log does not name it", remedy)
-    try:
-        return ModelConfig.from_catalogue(logged)  # a name in a log is never opened as a file, or asked for at a hub
-    except StartupModelError:
-        remedy = f"{remedy}: its folder, config.json or catalogue name"
-        raise ConfigError("model", logged, "the catalogue does not have what the log names", remedy) from None
 
 
 # --- a start put together -----------------------------------------------------------------------------------------------
