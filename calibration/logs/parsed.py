@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -173,11 +173,10 @@ class LoggedStart:
             raise conflict("hardware", node.name, start, "give the node of the log")
         head = 0.0 if self.from_process_start else process_start_s
         if head is not None and not (math.isfinite(head) and 0 <= head < 86400):
-            raise out_of_range(
-                "process_start_s", head, "seconds from 0 to a day", "give the time before the first line"
-            )
+            what = "seconds from 0 to a day"
+            raise out_of_range("process_start_s", head, what, "give the time before the first line")
         apart = self.phases.keys() - self.joint.keys() - {_UNATTRIBUTED}
-        phases = {name: seconds for name, seconds in self.phases.items() if name in apart}
+        phases = {name: self.phases[name] for name in self.phases if name in apart}
         first = next(name for name in PHASES if name not in BEFORE_ENGINE)
         if head and first in phases:
             phases[first] += head
@@ -212,8 +211,6 @@ ParsedStartup = LoggedStart
 
 
 class _Clock(NamedTuple):
-    """The clock that a start is timed by."""
-
     name: str  # empty: the carrier's
     zero: float
     last: float
@@ -257,12 +254,8 @@ def assemble(start: OpenStart, *, by_carrier: bool = False) -> LoggedStart:
     phases, joint = _phases(start, table, own, clock, facts, version, derived)
     from_start = table.counts_from_process_start and clock is not None and clock.name == table.clock
     wall = None
-    if (
-        clock is not None
-        and ready_s is not None
-        and ready_s >= 0
-        and (from_start or (start.opened and ready_s <= _MAX_GAP_S))
-    ):
+    has_begun = from_start or (start.opened and (ready_s or 0.0) <= _MAX_GAP_S)
+    if clock is not None and ready_s is not None and ready_s >= 0 and has_begun:
         wall = round(ready_s + (clock.zero if from_start else 0.0), 6)
         outside = sum(facts.get(name, 0.0) for name in common_table().inside)
         phases[_UNATTRIBUTED] = round(max(0.0, wall - sum(phases.values()) - outside), 6)
@@ -272,9 +265,10 @@ def assemble(start: OpenStart, *, by_carrier: bool = False) -> LoggedStart:
     warnings += _warnings(start, own, facts, clock)
     total, resolution = sum(phases.values()), 1.0 if clock is None else clock.resolution
     if wall is not None and total > wall * 1.01 + resolution * (len(phases) + 1):
-        warnings.append(
-            f"its phases come to {total:.1f} s, more than the {wall:.1f} s that it took: some figures overlap"
-        )
+        came = f"its phases come to {total:.1f} s, more than the {wall:.1f} s that it took"
+        warnings.append(f"{came}: some figures overlap")
+    loaded = bool({"graphs_from_cache", "graphs_stale"} & own.times.keys())
+    made = bool({"graph_to_cache", "graph_compiled"} & own.times.keys())
     values = {**start.settings, **start.flags}
     load_format = values.get("load_format")
     tp, pp, dp = degrees(start, table, own)
@@ -305,7 +299,7 @@ def assemble(start: OpenStart, *, by_carrier: bool = False) -> LoggedStart:
         status=status,
         evidence=evidence,
         phase_evidence=_phase_evidence(start, phases, derived),
-        compile_cache=_compile_cache(own),
+        compile_cache="unknown" if loaded == made else "warm" if loaded else "cold",
         moments=tuple(_moments(start, own, clock)),
         warnings=tuple(warnings),
         channel=start.channel,
@@ -320,16 +314,16 @@ def _version(text: str | None) -> Version | None:
         return None
 
 
+def _reaches(version: Version | None, first: str) -> bool:
+    return version is not None and version >= parse_version(first or "0")
+
+
 def _core(table: LogTable, own: EngineEvidence, version: Version | None) -> str | None:
     """The core that ran: as most lines say, else by version; None where neither tells, or there is one only."""
     if own.cores:
         return max(own.cores, key=lambda name: own.cores[name])
-    before = [
-        core for core, first in table.cores.before.items() if version is not None and version < parse_version(first)
-    ]
-    since = [
-        core for core, first in table.cores.since.items() if version is not None and version >= parse_version(first)
-    ]
+    before = [core for core, first in table.cores.before.items() if version and not _reaches(version, first)]
+    since = [core for core, first in table.cores.since.items() if _reaches(version, first)]
     return next(iter(before + since), None)
 
 
@@ -339,7 +333,6 @@ def _word(value: Setting, prefix: str = "") -> str | None:
 
 
 def _platform(start: OpenStart) -> str | None:
-    """What the engine runs on, as it says."""
     named = start.platform or _word(start.settings.get("device_config")) or _word(start.settings.get("device"))
     return named.lower().rstrip(".") if named is not None and named != "auto" else None
 
@@ -351,9 +344,8 @@ def _some(value: Setting) -> Setting:
 
 
 def _clock(start: OpenStart, table: LogTable, *, by_carrier: bool) -> _Clock | None:
-    name = (
-        table.clock if table.clock in start.bounds else "klog"
-    )  # stamps of what runs around the engine, where it has none
+    # Stamps of what runs around the engine, where it has none.
+    name = table.clock if table.clock in start.bounds else "klog"
     bounds = start.bounds.get(name)
     if bounds is not None and not (by_carrier and start.carried is not None):
         zero = 0.0 if table.counts_from_process_start and bounds.first > 3600.0 else bounds.first
@@ -479,11 +471,7 @@ def _when(
 ) -> float | None:
     """Seconds at which a milestone was passed; None when the log does not show it."""
     event = milestone.event
-    if (
-        milestone.instead in own.times
-        and version is not None
-        and version >= parse_version(milestone.instead_since or "0")
-    ):
+    if milestone.instead in own.times and _reaches(version, milestone.instead_since):
         event = milestone.instead
     times = start.ready_times if event == "ready" else own.times.get(event)
     return clock.of(times) if not milestone.needs or milestone.needs in own.times else None
@@ -504,23 +492,17 @@ def _printed(
             phases[figure.phase] = round(value, 6)
             if figure.less:
                 derived.add(figure.phase)
-    _raise_to_floors(table, facts, version, phases, {})
+    _raise_to_floors(table, facts, version, phases, ())
     return phases
 
 
 def _raise_to_floors(
-    table: LogTable,
-    facts: Mapping[str, Any],
-    version: Version | None,
-    phases: dict[str, float],
-    joint: Mapping[str, Any],
+    table: LogTable, facts: Mapping[str, Any], version: Version | None, phases: dict[str, float], joint: Collection[str]
 ) -> None:
-    for figure in table.floors:
-        least = (
-            _value(figure, facts) if not figure.since or (version and version >= parse_version(figure.since)) else None
-        )
-        if least is not None and phases.get(figure.phase, math.inf) < least and figure.phase not in joint:
-            phases[figure.phase] = round(least, 6)
+    for floor in table.floors:
+        least = _value(floor, facts) if not floor.since or _reaches(version, floor.since) else None
+        if least is not None and phases.get(floor.phase, math.inf) < least and floor.phase not in joint:
+            phases[floor.phase] = round(least, 6)
 
 
 def _phase_evidence(start: OpenStart, phases: Mapping[str, float], derived: set[str]) -> dict[str, Evidence]:
@@ -530,12 +512,6 @@ def _phase_evidence(start: OpenStart, phases: Mapping[str, float], derived: set[
         line = last if name in derived and figure < 0.5 * phases.get(name, 0.0) else heaviest
         found[name] = Evidence(line[0], _kept(line[1]))
     return found
-
-
-def _compile_cache(own: EngineEvidence) -> str:
-    loaded = bool({"graphs_from_cache", "graphs_stale"} & own.times.keys())
-    made = bool({"graph_to_cache", "graph_compiled"} & own.times.keys())
-    return "unknown" if loaded == made else "warm" if loaded else "cold"
 
 
 def _moments(start: OpenStart, own: EngineEvidence, clock: _Clock | None) -> Iterator[Moment]:

@@ -23,14 +23,11 @@ _CAUSE = re.compile(r"(?:^|[\s\]])(?:[A-Za-z_][\w.]{0,120}(?:Error|Exception): |
 # What parents say when a child has failed.
 _NO_CAUSE = re.compile(r"nitialization failed|failed to start|[Ss]ee root cause|[Ss]ee stack trace")
 _HEADING = "ValidationError: "
-_LOADED = frozenset({"weights_loaded", "model_loaded"})
-_ONCE = frozenset({"load_begun", "spawn_begun", "spawned"})  # when the model is loaded, these are a drafter's
-_BEFORE_POOL = frozenset(
-    {"weights_loaded", "memory_pool_ready"}
-)  # when the memory pool is ready, these are a drafter's
-_SNAPSHOT = re.compile(
-    r"models--([\w.-]{1,96}?)--([\w.-]{1,96})/snapshots/"
-)  # a model's folder in the cache of the hub
+_DRAFTERS = (  # events that are a drafter's, once one of the others has come
+    ({"load_begun", "spawn_begun", "spawned"}, {"weights_loaded", "model_loaded"}),
+    ({"weights_loaded", "memory_pool_ready"}, {"memory_pool_ready"}),
+)
+_SNAPSHOT = re.compile(r"models--([\w.-]{1,96}?)--([\w.-]{1,96})/snapshots/")  # a model in the cache of the hub
 
 Stamps = Mapping[str, tuple[float, str]]
 """Clock -> the last stamp seen, and how it was printed."""
@@ -62,9 +59,8 @@ class Rank:
         """Add a figure to those of the same process, unless the two times overlap: then another process printed it."""
         parts = self.parts.setdefault(name, [])
         end = self.ends.get(name)
-        if time is None or end is None:
-            apart = labelled or not parts
-        else:
+        apart = labelled or not parts
+        if time is not None and end is not None:
             apart = time - value >= end - (1.0 if labelled else 0.0)
         if name.endswith("_gib") or apart:
             self.facts[name] = self.facts.get(name, 0.0) + value
@@ -142,8 +138,6 @@ class OpenStart:
     _closed: dict[str, Bounds] | None = None
     _current: tuple[Line | None, set[str]] = (None, set())
 
-    # --- stamps ---------------------------------------------------------------------------------------------------------
-
     @property
     def has_first(self) -> bool:
         """Whether any stamp was seen."""
@@ -175,8 +169,6 @@ class OpenStart:
         if line.carried is not None and self.carried is not None:
             return max(0.0, line.carried - self.carried.first)
         return None
-
-    # --- where the next start begins ------------------------------------------------------------------------------------
 
     def ends_before(self, row: Row, line: Line, number: int) -> bool:
         """Whether a line belongs to the next start already."""
@@ -212,8 +204,6 @@ class OpenStart:
     def _is_stale(self, line: Line, time: float | None) -> bool:
         known = None if self._pending is None else self._pending.bounds.get(line.clock)
         return known is not None and time is not None and time - known.first > _FRESH_S
-
-    # --- what lines say -------------------------------------------------------------------------------------------------
 
     def take(
         self, row: Row, engine: str, line: Line, time: float | None, match: Found, compiled: Template, stamps: Stamps, number: int,
@@ -256,7 +246,6 @@ class OpenStart:
         return {name: value for name, value in facts.items() if name not in settings}
 
     def _show(self, phase: str, facts: Mapping[str, float], line: NumberedLine) -> None:
-        """Keep a line as one that shows a phase."""
         largest = max((value for name, value in facts.items() if name.endswith("_s")), default=0.0)
         known = self.phase_lines.get(phase)
         first, figure = (line, largest) if known is None or largest >= known[2] else (known[0], known[2])
@@ -309,15 +298,8 @@ class OpenStart:
             self.ready_times = self.evidence[engine].times[row.event]
 
     def _mark(
-        self,
-        evidence: EngineEvidence,
-        row: Row,
-        engine: str,
-        line: Line,
-        time: float | None,
-        stamps: Stamps,
-        number: int,
-    ) -> None:
+        self, evidence: EngineEvidence, row: Row, engine: str, line: Line, time: float | None, stamps: Stamps, number: int
+    ) -> None:  # fmt: skip
         """Note when an event came, and what the line tells of the engine."""
         now = {clock: stamp for clock, (stamp, _) in stamps.items()}
         if time is not None:
@@ -327,9 +309,7 @@ class OpenStart:
             evidence.times[row.event] = Times(now, now, line.carried, line.carried, number, number)
             evidence.score += row.mark != "opens" and not row.weak
             self._weigh()
-        elif not (row.event in _ONCE and _LOADED & evidence.times.keys()) and not (
-            row.event in _BEFORE_POOL and "memory_pool_ready" in evidence.times
-        ):
+        elif not any(row.event in events and ends & evidence.times.keys() for events, ends in _DRAFTERS):
             known.last, known.last_number = now, number
             known.last_carried = line.carried if line.carried is not None else known.last_carried
         if row.variant:
@@ -341,7 +321,6 @@ class OpenStart:
             evidence.cores.update(core for core, beginnings in names.items() if line.rank.startswith(beginnings))
 
     def _weigh(self) -> None:
-        """Look at the scores again: another event was seen."""
         scores = sorted(((found.score, name) for name, found in self.evidence.items() if name), reverse=True)
         self.likely_engine = scores[0][1] if scores and scores[0][0] else None
         is_unsure = not scores or scores[0][0] < _SURE or (len(scores) > 1 and scores[1][0] * 2 > scores[0][0])
@@ -358,13 +337,14 @@ class OpenStart:
                 self._note_model(word)
         if row.mark == "settings":
             found = read_fields(line.message[match.end - (1 if compiled.literal.endswith("{") else 0) :])
-            target = self.settings if row.event == "engine_started" else self.flags
+            is_own = row.event == "engine_started"
+            target = self.settings if is_own else self.flags
             for key, value in found.items():
                 if len(target) < _MAX_SETTINGS:
                     target.setdefault(key, value)
-            if row.event == "engine_started" and isinstance(found.get("model"), str):
+            if is_own and isinstance(found.get("model"), str):
                 self.engine_models.add(str(found["model"]))
-            model = found.get("model") or found.get("model_path") or found.get("model_id") or found.get("model_tag")
+            model = next(filter(None, map(found.get, ("model", "model_path", "model_id", "model_tag"))), None)
             if isinstance(model, str):
                 self._note_model(model)
 

@@ -17,14 +17,13 @@ from collections.abc import Iterator
 from statistics import NormalDist
 from typing import NamedTuple
 
-from calibration.logs.configuration import logged_engine
+from calibration.logs.configuration import logged_engine, logged_model
 from calibration.logs.parsed import LoggedStart
 from calibration.logs.parser import Event, StartupLogParser
 from startup_model.engines.config import EngineConfig
 from startup_model.engines.logtable import common_table
-from startup_model.errors import ConfigError, StartupModelError
+from startup_model.errors import StartupModelError
 from startup_model.evaluate import check_level
-from startup_model.models.config import ModelConfig
 from startup_model.phases import AFTER_READY, BEFORE_ENGINE, PHASES
 from startup_model.prediction import StartupPrediction
 from startup_model.predictor import HardwareLike, ModelLike, ProfileLike, as_model, as_profile, predict
@@ -57,8 +56,6 @@ class Expectation(NamedTuple):
 
 
 class _Bar(NamedTuple):
-    """What a progress bar in the log showed last."""
-
     phase: str
     fraction: float
     at: float
@@ -141,8 +138,6 @@ class StartupWatch:
         self._ready_at: float | None = None
         self._predict(None)
 
-    # --- what happens ---------------------------------------------------------------------------------------------------
-
     def feed(self, data: str | bytes, now: float) -> list[Event]:
         """Take what the server printed up to ``now`` (seconds on a clock that only runs forward); the events in it."""
         events = self._parser.feed(data)
@@ -182,7 +177,6 @@ class StartupWatch:
         self._end_by(event, self._at(event, now))
 
     def _end_by(self, event: Event, at: float) -> None:
-        """What ends with this line."""
         if event.mark == "ready":
             if self._pending():
                 self._end(len(self._order), at)
@@ -194,18 +188,13 @@ class StartupWatch:
         elif event.phase is not None and any(entry.phase == event.phase for entry in self._plan):
             self._end(self._order[event.phase], at)
         elif event.phase is not None and not self._plan and at > self._done_at:
-            self._passed(event.phase, at)
-
-    def _passed(self, phase: str, at: float) -> None:
-        """A phase ended, as far as a log without a prediction shows; it may have several lines."""
-        seconds = at - self._done_at
-        if self._groups and self._groups[-1][0] == (phase,):
-            seconds += self._groups.pop()[1]
-        self._groups.append(((phase,), seconds))
-        self._done_at = at
+            # As far as a log without a prediction shows; a phase may have several lines.
+            is_same = bool(self._groups) and self._groups[-1][0] == (event.phase,)
+            before = self._groups.pop()[1] if is_same else 0.0
+            self._groups.append(((event.phase,), at - self._done_at + before))
+            self._done_at = at
 
     def _at(self, event: Event, now: float) -> float:
-        """Seconds since the start began."""
         if self._began is not None:
             return max(0.0, now - self._began)
         return event.elapsed_s if event.elapsed_s is not None else self.elapsed(now)
@@ -217,7 +206,7 @@ class StartupWatch:
             return
         self._groups.append((ended, max(0.0, at - self._done_at)))
         self._reached, self._done_at = self._order[ended[-1]], max(at, self._done_at)
-        if self._page_cache == "unknown" and not _cached("page_cache").isdisjoint(ended):
+        if self._page_cache == "unknown" and not _from_page_cache().isdisjoint(ended):
             self._infer_page_cache()
 
     def _pending(self) -> tuple[Expectation, ...]:
@@ -241,25 +230,27 @@ class StartupWatch:
             self._predict(self._parser.current())
 
     def _predict(self, start: LoggedStart | None) -> None:
-        """(Re)make the prediction from what is known; phases that have ended stay so."""
-        model = self._model or (start.model if start else None)
+        """Predict from what is known by now; phases that have ended stay so."""
+        logged = (
+            None
+            if start is None
+            else (start.engine, start.engine_version, start.engine_generation, start.flags, start.settings)
+        )
         if self._hardware is None:
             self.problem = "no remaining time: the node is not known; give the hardware (a preset, say)"
             return
-        if model is None:
+        if self._model is None and (start is None or start.model is None):
             self.problem = "no model was named yet"
             return
-        known = (self._page_cache, None if start is None else _inputs(start))
+        known = (self._page_cache, repr((logged, start and start.compile_cache)))
         if known == self._known:
             return
         self._known = known
         try:
-            served = self._model if self._model is not None else _from_catalogue(str(model))
+            served = self._model or logged_model(start.model if start else None, "give the model")
             engine = self._engine or EngineConfig()
-            if self._engine is None and start is not None:
-                engine = logged_engine(
-                    start.engine, start.engine_version, start.engine_generation, start.flags, start.settings
-                ).config
+            if self._engine is None and logged is not None:
+                engine = logged_engine(*logged).config
             elif start is not None and engine.version is None and start.engine_version:
                 engine = engine.replace(version=start.engine_version)
             state = self._compile_cache or ("unknown" if start is None else start.compile_cache)
@@ -277,8 +268,6 @@ class StartupWatch:
         """Whether times count from the start of the process; else from the first stamp of the log."""
         return self._began is not None
 
-    # --- what is to come ------------------------------------------------------------------------------------------------
-
     def elapsed(self, now: float) -> float:
         """Seconds since the process was started, or since the first stamp of the log."""
         if self._ready_at is not None:
@@ -294,9 +283,8 @@ class StartupWatch:
         total = sum(entry.seconds for entry in self._plan)
         if self._status != "starting" or total <= 0:
             left, interval, fraction = (0.0, (0.0, 0.0), 1.0) if self._status == "ready" else (None, None, 0.0)
-            return Outlook(
-                self._status, None, elapsed, 0.0, None, left, interval, fraction, 1.0, False, finished, self._start
-            )
+            rest = (elapsed, 0.0, None, left, interval, fraction, 1.0, False, finished, self._start)
+            return Outlook(self._status, None, *rest)
         pending, pace = self._pending(), self._pace(total)
         # What is left when every phase of the prediction is over, and the server has not said ready.
         current = pending[0] if pending else Expectation(self._last_phase, 1.0, 1.0 + _MIN_OVERRUN_S)
@@ -333,7 +321,7 @@ class StartupWatch:
         # A log begins some seconds after its process: what its first part took says nothing about the pace.
         groups = self._groups if self._began is not None else self._groups[1:]
         pairs = [(phases, seconds, sum(expected.get(phase, 0.0) for phase in phases)) for phases, seconds in groups]
-        others = [pair for pair in pairs if not _cached("page_cache") >= set(pair[0])]
+        others = [pair for pair in pairs if not _from_page_cache() >= set(pair[0])]
         if sum(pair[2] for pair in others) >= _MIN_OTHERS * total:
             pairs = others
         steady = _STEADY * total
@@ -343,7 +331,6 @@ class StartupWatch:
     def _interval(
         self, shares: tuple[float, float], following: float, ended: float, pending: tuple[Expectation, ...]
     ) -> tuple[float, float]:
-        """What is left of the phase under way, and the others by the prediction's factor."""
         prediction = self.prediction
         if prediction is None or prediction.total_s <= 0:
             return (0.0, math.inf)
@@ -356,34 +343,14 @@ class StartupWatch:
         return (max(0.0, low / factor + following / factor - _STAMP_S), widest + (following + cold) * factor + _STAMP_S)
 
 
-def _cached(cache: str) -> frozenset[str]:
-    """The phases that a cache shortens."""
-    return frozenset(name for name, row in PHASES.items() if row.cache is not None and row.cache.name == cache)
-
-
-def _from_catalogue(name: str) -> ModelConfig:
-    """A model of the catalogue, under the name that a log gives. Raises ConfigError."""
-    try:
-        return ModelConfig.from_catalogue(name)
-    except StartupModelError:
-        remedy = "give the model, as its folder or config.json"
-        raise ConfigError("model", name, "the log names it, the catalogue does not", remedy) from None
-
-
-def _inputs(start: LoggedStart) -> str:
-    """What of a start a prediction depends on."""
-    return repr(
-        (start.engine, start.engine_version, start.engine_generation, start.flags, start.settings, start.compile_cache)
-    )
+def _from_page_cache() -> frozenset[str]:
+    return frozenset(name for name, row in PHASES.items() if row.cache is not None and row.cache.name == "page_cache")
 
 
 def _expectations(prediction: StartupPrediction) -> Iterator[Expectation]:
     """The phases that a log shows the end of. What no stage logs is spread over them; what ends with another phase is part of it."""
-    planned = {
-        str(phase): entry
-        for phase, entry in prediction.phases.items()
-        if phase not in _NOT_PLANNED and entry.seconds > 0
-    }
+    entries = prediction.phases.items()
+    planned = {str(phase): entry for phase, entry in entries if phase not in _NOT_PLANNED and entry.seconds > 0}
     inner = sum(entry.seconds for entry in planned.values())
     stretch = sum(entry.seconds for entry in prediction.phases.values()) / inner if inner > 0 else 1.0
     hidden = {phase: last for phase, last in common_table().ends_with.items() if {phase, last} <= planned.keys()}
