@@ -76,7 +76,7 @@ class Host(_Tolerant):
     therefore also where such a node gives its own."""
 
 
-class VersionEffect(FrozenModel):
+class VersionEffect(_Tolerant):
     """What another engine version does to the phases, relative to the profile's version."""
 
     version: str
@@ -86,7 +86,7 @@ class VersionEffect(FrozenModel):
     source: str
 
 
-class HeldOut(FrozenModel):
+class HeldOut(_Tolerant):
     """Relative errors (predicted / measured - 1) of totals of groups that the fit had not seen."""
 
     by: str
@@ -94,7 +94,7 @@ class HeldOut(FrozenModel):
     """Group -> error of its total; for a group of several runs the one largest in size."""
 
 
-class Provenance(FrozenModel):
+class Provenance(_Tolerant):
     """Where the coefficients come from."""
 
     citation: str
@@ -238,11 +238,17 @@ class Profile(_Tolerant):
     @property
     def unknown(self) -> tuple[str, ...]:
         """Terms, coefficients and fields of a newer release: kept and written back, not used."""
-        found = [*(self.model_extra or ()), *(f"host.{name}" for name in self.host.model_extra or ())]
+        parts = {"": self, "host.": self.host, "held_out.": self.held_out, "provenance.": self.provenance}
+        parts |= {f"version_effects.{i}.": effect for i, effect in enumerate(self.version_effects)}
+        found = [f"{place}{name}" for place, part in parts.items() for name in part.model_extra or ()]
         for term, variants in self.coefficients.items():
             known = TERMS[term].coefficients if term in TERMS else None
             names = {name for entries in variants.values() for name in entries}
             found += [term] if known is None else [f"{term}.{name}" for name in sorted(names - known.keys())]
+            extra = (
+                (f"{term}.{name}", entry.model_extra) for held in variants.values() for name, entry in held.items()
+            )
+            found += dict.fromkeys(f"{place}.{name}" for place, fields in extra for name in fields or ())
         return tuple(found)
 
     @cached_property

@@ -283,3 +283,26 @@ def test_what_a_newer_release_wrote_is_written_back(tmp_path: Path) -> None:
     original = json.loads((OLD / "newer.json").read_text(encoding="utf-8"))
     del original["covariance"]  # which nothing reads
     assert written == original | {"name": "copy"}
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (("held_out",), "held_out.sessions"),
+        (("provenance",), "provenance.sessions"),
+        (("version_effects", 0), "version_effects.0.sessions"),
+        (("coefficients", "weight_load", "default", "copy_ratio"), "weight_load.copy_ratio.sessions"),
+    ],
+)
+def test_fields_of_a_newer_release_are_kept_wherever_they_stand(place: tuple[str | int, ...], name: str) -> None:
+    data = json.loads((OLD / "schema_3.json").read_text(encoding="utf-8"))
+    part = data
+    for key in place:
+        part = part[key]
+    part["sessions"] = {"a": 0.5}
+    profile = Profile.from_dict(data)
+    assert profile.unknown == (name,)
+    part = json.loads(profile.to_json())
+    for key in place:
+        part = part[key]
+    assert part["sessions"] == {"a": 0.5}
