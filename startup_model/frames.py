@@ -16,5 +16,5 @@ def data_frame(columns: Mapping[str, Any]) -> pd.DataFrame:
     try:
         import pandas as pd
     except ModuleNotFoundError:
-        raise ConfigError("pandas", MISSING, "it is not installed", "pip install 'startup-model[notebook]'") from None
+        raise ConfigError("pandas", MISSING, "must be installed", "pip install 'startup-model[notebook]'") from None
     return pd.DataFrame(columns)

@@ -571,7 +571,7 @@ class Sweep:
                     raise TypeError
                 return np.broadcast_to(np.asarray(by, dtype=float), self.shape)
             except (TypeError, ValueError, OverflowError):
-                problem = f"it does not go with the grid's shape {self.shape}"
+                problem = f"must have the grid's shape {self.shape}"
                 raise ConfigError("by", shown(by), problem, "give a name or an array of that shape") from None
         totals = {"total_s": "total_s", "slowest_s": "slowest_s", "slo_bound_s": "slo_bound_s"}
         if by in totals:

@@ -356,7 +356,7 @@ def test_a_config_of_many_large_parts_does_not_take_long() -> None:
     ("tp", "gpus", "message"),
     [
         (64, 64, r"tp = 64: more ranks than attention heads of .*, 32; choose a divisor of 32"),
-        (3, 8, r"tp = 3: it does not divide the attention heads of .*, 32; choose a divisor of 32"),
+        (3, 8, r"tp = 3: must divide the attention heads of .*, 32; choose a divisor of 32"),
         (16, 8, r"tp x pp x dp = 16: more ranks than accelerators, 1 node\(s\) x 8 of h100-sxm; .*gpus=16"),
     ],
 )

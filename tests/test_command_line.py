@@ -711,7 +711,7 @@ def test_how_fields_are_spelled(fields: dict[str, Any], command: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"page_cache": "cold"}, "engine.page_cache = 'cold': no flag of vllm sets it; it is no flag but a state"),
+        ({"page_cache": "cold"}, "engine.page_cache = 'cold': no flag of vllm sets it; a state that a start finds, not a flag"),
         ({"compile_cache": "warm"}, "engine.compile_cache = 'warm': no flag of vllm sets it"),
         ({"offline": True}, "engine.offline = True: no flag of vllm sets it; omit it: a command line starts a server"),
         ({"lazy_experts": True}, "engine.lazy_experts = True"),

@@ -122,7 +122,7 @@ def test_the_network_bounds_a_disk() -> None:
         ({"engine.tpx": 2}, "did you mean 'engine.tp'"),
         ({"a": {"engine.tpx": 2}}, "changes.a = 'engine.tpx'.*did you mean 'engine.tp'"),
         ({"base": {"engine.tp": 2}}, "'base' is reserved for the unchanged start"),
-        ({"engine.tp": 3}, "it does not divide the attention heads"),
+        ({"engine.tp": 3}, "must divide the attention heads"),
         ({"hardware.storage.local_nvme": "6 Gb"}, "hardware.storage.local_nvme"),
         ([{"engine.max_num_seqs": i} for i in range(1, 1500)], "use sweep"),
     ],

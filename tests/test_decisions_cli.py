@@ -63,7 +63,7 @@ def test_sweep_as_table_json_and_csv(run: Any, tmp_path: Path) -> None:
 def test_sweep_over_models_needs_no_model(run: Any) -> None:
     status, out, _ = run("sweep", *NODE, "--axis", "model=Qwen/Qwen3-4B,Qwen/Qwen3-8B", "--axis", "engine.tp=1,3")
     assert status == 0
-    assert "1 of 4 points: tp = 3: it does not divide the attention heads of Qwen/Qwen3-8B" in out
+    assert "1 of 4 points: tp = 3: must divide the attention heads of Qwen/Qwen3-8B" in out
 
 
 def test_what_if_and_sensitivity(run: Any) -> None:

@@ -216,7 +216,7 @@ def test_a_configuration_is_started_as_it_says() -> None:
     ("fields", "message"),
     [
         ({"offline": True}, "engine.offline = True: no flag of vllm sets it; omit it: a command line starts a server"),
-        ({"page_cache": "hot"}, "engine.page_cache = 'hot': no flag of vllm sets it; it is no flag but a state"),
+        ({"page_cache": "hot"}, "engine.page_cache = 'hot': no flag of vllm sets it; a state that a start finds, not a flag"),
         ({"compile_cache": "warm"}, "engine.compile_cache = 'warm': no flag"),
         ({"lazy_experts": True}, "engine.lazy_experts"),
         ({"unused_flags": ("--port",)}, "engine.unused_flags = '--port': its value was not kept"),

@@ -374,7 +374,7 @@ class StartupLogParser:
                     channel.time(line)
                 if channel.start.ends_before(row, line, number):
                     self._look_back(block, floor, left, channel)
-                    channel.start.forget_stale(line, channel.time(line))
+                    channel.start.drop_stale(line, channel.time(line))
                     self._renew(channel)
                 facts = channel.start.take(row, rule.engine, line, time, match, rule.compiled, channel.stamps, number)
                 if facts is not None:

@@ -196,7 +196,7 @@ class OpenStart:
             self._closed = {clock: replace(bounds) for clock, bounds in self.bounds.items()}
         self._pending.see(line, time)
 
-    def forget_stale(self, line: Line, time: float | None) -> None:
+    def drop_stale(self, line: Line, time: float | None) -> None:
         """Processes that came up long before the next start begins are none of its."""
         if self._is_stale(line, time):
             self._pending = self._closed = None

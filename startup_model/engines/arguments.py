@@ -110,7 +110,7 @@ def known_switches(engine: Engine) -> frozenset[str]:
     return plain | {f"--no-{flag[2:]}" for flag in plain}
 
 
-def take_apart(engine: Engine, words: Sequence[str], position: int) -> Iterator[EngineArgument]:
+def split_command(engine: Engine, words: Sequence[str], position: int) -> Iterator[EngineArgument]:
     """The arguments that begin at a place. Raises ConfigError for a flag without its value."""
     shape = shape_of(engine)
     while position < len(words):

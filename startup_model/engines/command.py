@@ -12,7 +12,7 @@ from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
 from startup_model.engines import DEFAULT_ENGINE, all_engines, built_in, find
-from startup_model.engines.arguments import EngineArgument, argument_fields, known_switches, shape_of, take_apart
+from startup_model.engines.arguments import EngineArgument, argument_fields, known_switches, shape_of, split_command
 from startup_model.engines.engine import NOTHING, Engine
 from startup_model.engines.flags import read_fields, write_fields
 from startup_model.errors import MISSING, ConfigError, conflict
@@ -68,7 +68,7 @@ class EngineWords(NamedTuple):
     @property
     def arguments(self) -> tuple[EngineArgument, ...]:
         """Places count from the first word of the command. Raises ConfigError for a flag without its value."""
-        return tuple(take_apart(find(self.engine), self.words, self.position))
+        return tuple(split_command(find(self.engine), self.words, self.position))
 
     def of(self, flag: str) -> tuple[EngineArgument, ...]:
         """The arguments of one flag, in order; the last one counts."""

@@ -202,7 +202,7 @@ _NUMBERS = ("gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
 def _check_degrees(engine: EngineConfig, model: ModelConfig, hardware: HardwareConfig) -> None:
     heads, layers = model.num_attention_heads, model.num_hidden_layers
     if heads is not None and heads % engine.tp:
-        problem = "more ranks than attention heads" if engine.tp > heads else "it does not divide the attention heads"
+        problem = "more ranks than attention heads" if engine.tp > heads else "must divide the attention heads"
         raise ConfigError("tp", engine.tp, f"{problem} of {model.name}, {heads}", f"choose a divisor of {heads}")
     if engine.pp > layers:
         raise ConfigError("pp", engine.pp, f"more stages than layers of {model.name}, {layers}", "lower it")

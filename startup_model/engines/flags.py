@@ -143,7 +143,7 @@ class Written(NamedTuple):
 
 
 _REMEDIES: Mapping[str, str] = {
-    **dict.fromkeys(["page_cache", "compile_cache"], "it is no flag but a state that a start finds: leave it unknown"),
+    **dict.fromkeys(["page_cache", "compile_cache"], "a state that a start finds, not a flag: leave it unknown"),
     "lazy_experts": "omit it",
     "offline": "omit it: a command line starts a server",
 }

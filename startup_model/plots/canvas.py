@@ -37,7 +37,7 @@ def style_of(name: str) -> Look:
 
 
 def line_colour(i: int, ax: Axes) -> Any:
-    return (*_LINES, ink_of(ax))[i % (len(_LINES) + 1)]
+    return (*_LINES, text_color(ax))[i % (len(_LINES) + 1)]
 
 
 def axes_for(ax: Axes | None, width: float, height: float) -> Axes:
@@ -78,7 +78,7 @@ def _in_notebook() -> bool:
     return hasattr(ipython.get_ipython() if ipython is not None else None, "kernel")
 
 
-def ink_of(ax: Axes) -> Any:
+def text_color(ax: Axes) -> Any:
     """The colour of text in the style that the axes were made in."""
     return ax.xaxis.label.get_color()
 
@@ -187,7 +187,7 @@ def title_of(prediction: StartupPrediction) -> str:
 def set_legend(ax: Axes, handles: Sequence[Any], width: float, *, below: bool = False, under: float = 0.0) -> float:
     """Where a layout makes room: at the right of wide axes, else below, with ``under`` points for tick labels; else inside. The width left for the axes."""
     size = usual_size("small") * text_scale(width)
-    style: dict[str, Any] = {"labelcolor": ink_of(ax), "facecolor": ax.get_facecolor(), "fontsize": size}
+    style: dict[str, Any] = {"labelcolor": text_color(ax), "facecolor": ax.get_facecolor(), "fontsize": size}
     if not has_layout(ax):
         ax.legend(handles=handles, loc="best", framealpha=0.8, **style)
     elif below or width < 360.0:

@@ -44,7 +44,7 @@ def tornado(sensitivity: Sensitivity, ax: Axes | None = None, most: int = 12) ->
     for row, (gain, (end, text)) in enumerate(zip(gains, bars, strict=True)):
         draw_bar(ax, row, 0.0, end, _KINDS[gain.kind][0], 0.75, hidden=not gain.fits)
         write_beside(ax, end, row, text, size, at_left=end < 0.0)
-    ax.axvline(0.0, color=canvas.ink_of(ax), linewidth=1.0)
+    ax.axvline(0.0, color=canvas.text_color(ax), linewidth=1.0)
     words = ("seconds saved (left) or added (right)", "seconds saved or added", "seconds")
     canvas.set_legend(ax, _kind_handles(ax, gains, sensitivity.step), width, below=True)
     context, count = sensitivity.base.context, len(sensitivity.gains)
@@ -65,7 +65,7 @@ def _both_edges(bars: Sequence[tuple[float, str]], size: float, width: float) ->
 def _kind_handles(ax: Axes, gains: Sequence[Gain], step: float) -> list[Any]:
     from matplotlib.patches import Patch
 
-    ink = canvas.ink_of(ax)
+    ink = canvas.text_color(ax)
     handles = [
         Patch(facecolor=look.colour, hatch=look.hatch, edgecolor=ink, label=words.format(step=100 * step))
         for kind, (look, words) in _KINDS.items()
@@ -101,7 +101,7 @@ def predicted_against_measured(
     edges = _set_square(ax, float(min(x.min(), y.min(), low.min())), float(max(x.max(), y.max(), high.max())))
     inside = ax.fill_between(edges, edges * (1.0 - band), edges * (1.0 + band), color=SKY, alpha=0.3, linewidth=0.0)
     inside.set_label(f"within ±{100 * band:g} %")
-    diagonal = ax.plot(edges, edges, color=canvas.ink_of(ax), linewidth=1.0, label="predicted = measured")
+    diagonal = ax.plot(edges, edges, color=canvas.text_color(ax), linewidth=1.0, label="predicted = measured")
     handles: list[Any] = [*diagonal, inside]
     if (high > low).any():
         bars = np.vstack([np.maximum(y - low, 0.0), np.maximum(high - y, 0.0)])

@@ -72,8 +72,8 @@ def waterfall(prediction: StartupPrediction, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0.0, right)
     _draw_rows(ax, phases, size)
     steps = np.arange(len(phases) - 1)
-    ax.vlines([row.end_s for row in phases[:-1]], steps + 0.4, steps + 0.6, colors=canvas.ink_of(ax), linewidth=0.6)
-    ax.barh(len(phases), total, 0.8, color=canvas.ink_of(ax), alpha=0.7)
+    ax.vlines([row.end_s for row in phases[:-1]], steps + 0.4, steps + 0.6, colors=canvas.text_color(ax), linewidth=0.6)
+    ax.barh(len(phases), total, 0.8, color=canvas.text_color(ax), alpha=0.7)
     write_beside(ax, total, len(phases), rows[-1].text, size)
     _draw_interval(ax, len(rows), prediction.interval, size, right / width)
     finish_rows(ax, ["seconds"], [canvas.title_of(prediction)], width)
@@ -83,7 +83,7 @@ def waterfall(prediction: StartupPrediction, ax: Axes | None = None) -> Axes:
 def _draw_interval(ax: Axes, row: float, interval: tuple[float, float], size: float, seconds_per_point: float) -> None:
     low, high = interval
     right = ax.get_xlim()[1]
-    ink, end = canvas.ink_of(ax), min(high, right)
+    ink, end = canvas.text_color(ax), min(high, right)
     ax.plot([low, end], [row, row], color=ink, linewidth=2.0, solid_capstyle="butt")
     ax.plot([low], [row], marker="|", color=ink, markersize=size)
     marker, length = ("|", size) if high <= right else (">", 0.8 * size)
@@ -119,9 +119,9 @@ def timeline(start: Any, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0.0, max(_right_edge(rows, size, width), 1.02 * max([ready or 0.0, *moments.values()])))
     _draw_rows(ax, rows, size)
     if moments:
-        ax.plot(list(moments.values()), [len(rows)] * len(moments), "|", color=canvas.ink_of(ax), markersize=size)
+        ax.plot(list(moments.values()), [len(rows)] * len(moments), "|", color=canvas.text_color(ax), markersize=size)
     if ready is not None:
-        ax.axvline(ready, color=canvas.ink_of(ax), linewidth=1.0, linestyle=":")
+        ax.axvline(ready, color=canvas.text_color(ax), linewidth=1.0, linestyle=":")
         title = f"{title}: {ready_word} {format_seconds(ready)}"
     derived = "; ~ from stamps" if any(row.text.startswith("~") for row in rows) else ""
     words = (f"seconds since {since}{derived}", f"seconds{derived}", "seconds")
@@ -291,14 +291,14 @@ def draw_bar(
     style: dict[str, Any] = {"alpha": 0.4, "linestyle": "--"} if hidden else {}
     low, high = ax.get_xlim()
     is_short = abs(length) / (high - low) * canvas.size_in_points(ax)[0] < 3.0
-    edge = look.colour if is_short else canvas.ink_of(ax)
+    edge = look.colour if is_short else canvas.text_color(ax)
     ax.barh(row, length, height, begin, color=look.colour, hatch=look.hatch, edgecolor=edge, linewidth=0.6, **style)
 
 
 def write_beside(ax: Axes, x: float, row: float, text: str, size: float, *, at_left: bool = False) -> None:
     ax.annotate(
         text, (x, row), (-4 if at_left else 4, 0), textcoords="offset points", ha="right" if at_left else "left",
-        va="center", fontsize=size, color=canvas.ink_of(ax), bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 0.5},
+        va="center", fontsize=size, color=canvas.text_color(ax), bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 0.5},
     )  # fmt: skip
 
 

@@ -231,7 +231,7 @@ def _handles(ax: Axes, series: Side | None, *, all_feasible: bool) -> list[Any]:
         for i in range(len(series.labels))
     ] if series is not None else []  # fmt: skip
     style: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "linestyle": "--"}
-    hollow = Line2D([], [], color=canvas.ink_of(ax), label="does not start", **style)
+    hollow = Line2D([], [], color=canvas.text_color(ax), label="does not start", **style)
     return handles if all_feasible else [*handles, hollow]
 
 
@@ -251,7 +251,7 @@ def _place_panels(ax: Axes, count: int, columns: int, handles: Sequence[Any]) ->
     ax.set_subplotspec(grid[0, :])
     ax.set_axis_off()
     if handles:
-        style: dict[str, Any] = {"labelcolor": canvas.ink_of(ax), "fontsize": size, "frameon": False}
+        style: dict[str, Any] = {"labelcolor": canvas.text_color(ax), "fontsize": size, "frameon": False}
         ax.legend(handles=handles, loc="upper left", ncols=across, borderaxespad=0.0, borderpad=0.0, **style)
     first = figure.add_subplot(grid[1, 0])
     others = (grid[1 + i // columns, i % columns] for i in range(1, count))
@@ -296,7 +296,7 @@ def _draw_block(ax: Axes, along: Side, block: Block, limits: tuple[float, float]
     ax.set_xticks(places, texts, rotation_mode="anchor", **tilt)
     ax.set_xlim(-0.5, count - 0.5)
     for place in places[1::2]:
-        ax.axvspan(place - 0.5, place + 0.5, color=canvas.ink_of(ax), alpha=0.06, linewidth=0.0)
+        ax.axvspan(place - 0.5, place + 0.5, color=canvas.text_color(ax), alpha=0.06, linewidth=0.0)
     for i in range(lines):
         beside = places + 0.7 * ((i + 0.5) / lines - 0.5)
         _draw_markers(ax, beside, block[0][i], block[1][i], i, 6.0)
@@ -362,7 +362,7 @@ def interval_fan(
         ax.fill_between(numbers, curves[low], curves[high], color=SKY, alpha=_BAND_ALPHA, linewidth=0.0)
         alpha = 1.0 - (1.0 - _BAND_ALPHA) ** depth
         handles.append(Patch(facecolor=SKY, alpha=alpha, label=f"{100 * low:g} to {100 * high:g} %"))
-    handles += ax.plot(numbers, curves[0.5], color=canvas.ink_of(ax), linewidth=1.8, label="median")
+    handles += ax.plot(numbers, curves[0.5], color=canvas.text_color(ax), linewidth=1.8, label="median")
     width = canvas.set_legend(ax, handles[::-1], canvas.width_beside_axis(ax))
     ax.set_xlim(numbers[0], numbers[-1])
     canvas.set_frame(ax, "y")
