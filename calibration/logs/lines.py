@@ -18,10 +18,7 @@ from typing import Any, NamedTuple
 _MAX_LINE = 2**17  # characters of one physical line that are looked at
 _MAX_PIECES = 64
 _DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
-_MONTHS = {
-    name: i
-    for i, name in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
-}
+_MONTHS = {name: i for i, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}  # noqa: SIM905
 
 
 class Line(NamedTuple):

@@ -40,9 +40,7 @@ _MAX_JUNK = 2**26  # bytes of no text without a known line after which reading e
 _PATIENCE = 2**22  # bytes without a single known line after which only lines that begin a start are looked for
 _DAY, _YEAR = 86400.0, 365 * 86400.0
 _WHAT = "the start-up log of an inference server"
-_BEGINNINGS = frozenset(
-    {"opens", "begins", "settings"}
-)  # marks of lines that may begin another start, of whatever engine
+_BEGINNINGS = frozenset({"opens", "begins", "settings"})  # marks of lines that may begin a start of whatever engine
 
 
 class Event(NamedTuple):
@@ -124,6 +122,10 @@ class _Channel:
         self.offsets: dict[str, float] = {}  # clock -> seconds of the years that went by
         self.is_leap_year = False
         self.count = 0  # starts that are over
+
+    def assembled(self, *, by_carrier: bool) -> LoggedStart | None:
+        """What is known of the present start by now; None: nothing."""
+        return replace(assemble(self.start, by_carrier=by_carrier), earlier=self.count) if self.start.events else None
 
     def time(self, line: Line) -> float | None:
         """The stamp of a line on a clock that runs on over midnight and New Year, where the stamp does not tell the day or year."""
@@ -241,7 +243,6 @@ class StartupLogParser:
         self._waiting_bytes += len(raw)
 
     def _catch_up(self) -> None:
-        """Scan what is held."""
         if self._parts:
             buffer, self._parts, self._waiting_bytes = b"".join(self._parts), [], 0
             self._scan(buffer)
@@ -346,7 +347,6 @@ class StartupLogParser:
         return bool(self._channels) and all(channel.start.is_ready for channel in self._channels.values())
 
     def _line(self, block: bytes, floor: int, left: int, right: int, found: set[_Rule], number: int) -> None:
-        """Apply rules to one physical line."""
         is_known, rules = False, sorted(found, key=lambda rule: rule.order)
         for index, line in enumerate(split_line(block[left:right])):
             channel = self._channel(line)
@@ -355,12 +355,9 @@ class StartupLogParser:
             time = channel.time(line)
             for rule in rules:
                 start = channel.start
-                if rule.compiled.literal not in line.message or not rule.applies(
-                    start.sure_engine, waiting=start.is_ready
-                ):
-                    continue
-                match = rule.compiled.search(line.message)
-                if match is None:
+                is_in = rule.compiled.literal in line.message
+                applies = is_in and rule.applies(start.sure_engine, waiting=start.is_ready)
+                if not applies or (match := rule.compiled.search(line.message)) is None:
                     continue
                 if rule.failure is not None:
                     is_known = True
@@ -399,8 +396,7 @@ class StartupLogParser:
     def _renew(self, channel: _Channel) -> None:
         """Close a start: the next one begins with this line, or with what its processes printed just before."""
         fresh = channel.start.successor()
-        if channel.start.events:
-            done = replace(assemble(channel.start, by_carrier=self._by_carrier), earlier=channel.count)
+        if (done := channel.assembled(by_carrier=self._by_carrier)) is not None:
             self._ranks_kept += len(done.ranks)
             if self._ranks_kept > _MAX_RANKS_KEPT:
                 done = replace(done, ranks={})
@@ -442,10 +438,8 @@ class StartupLogParser:
     def _look_back(self, block: bytes, floor: int, left: int, channel: _Channel) -> None:
         """Bring the clocks up to the last stamped line before ``left``."""
         for clock in tuple(channel.stamps) or tuple(ANCHORS):
-            near = max(floor, left - _BEFORE)
-            last = _last_match(clock, block, near, left) or (
-                _last_match(clock, block, floor, left) if near > floor else None
-            )
+            places = dict.fromkeys((max(floor, left - _BEFORE), floor))  # near first
+            last = next(filter(None, (_last_match(clock, block, place, left) for place in places)), None)
             if last is None:
                 continue
             begin = max(block.rfind(b"\n", floor, last[0]) + 1, floor, last[0] - _BEFORE)
@@ -472,15 +466,10 @@ class StartupLogParser:
     def current(self) -> LoggedStart | None:
         """The start that was written to last, as far as it is known by now."""
         channel = self._channels.get(self._last_channel)
-        is_known = channel is not None and channel.start.events
-        return assemble(channel.start, by_carrier=self._by_carrier) if channel is not None and is_known else None
+        return None if channel is None else channel.assembled(by_carrier=self._by_carrier)
 
     def _assembled(self) -> Iterator[LoggedStart]:
-        running = [
-            replace(assemble(channel.start, by_carrier=self._by_carrier), earlier=channel.count)
-            for channel in self._channels.values()
-            if channel.start.events
-        ]
+        running = filter(None, (it.assembled(by_carrier=self._by_carrier) for it in self._channels.values()))
         notes = tuple(sorted(self._notes))
         if self.dropped_starts:
             notes += (f"{self.dropped_starts} earlier starts are not kept",)
@@ -501,7 +490,6 @@ def _line_around(block: bytes, place: int, floor: int, end: int) -> tuple[int, i
 
 
 def _last_match(clock: str, block: bytes, begin: int, end: int) -> tuple[int, int] | None:
-    """Where the last stamp of a layout stands."""
     last = None
     for last in ANCHORS[clock].finditer(block, begin, end):  # noqa: B007  the last one is wanted
         pass
