@@ -131,13 +131,19 @@ def _host_warnings(prepared: Prepared) -> Iterator[str]:
         yield f"profile {profile.name} was written as schema {old}: {CHANGES_SINCE[old]}"
     effects = profile.model_effects.get(prepared.start.model.structure, {})
     if shown := [f"{phase} × {factor:.2f}" for phase, factor in effects.items() if abs(factor - 1.0) >= 0.01]:
-        yield (
-            f"{MODEL_IS_KNOWN} on the host of {profile.name}: what was peculiar to it there is taken along "
-            f"({', '.join(shown)}); model_effects=False leaves it out"
+        is_own = profile.kind == "reference"
+        where = (
+            f"the host of {profile.name}" if is_own else f"another host, that of the prior of profile {profile.name}"
         )
-    if absent := profile.absent:
         yield (
-            f"profile {profile.name} is older than {', '.join(absent)}, which count as nothing here: what they take is part of other phases; "
+            f"{MODEL_IS_KNOWN} on {where}: what was peculiar to it there is taken along "
+            f"({', '.join(shown)}); model_effects=False (--no-model-effects) leaves it out"
+        )
+    calls = prepared.calls
+    at_work = {call.term.name for found in (*calls.phases.values(), *calls.segments.values()) for call in found}
+    if absent := [name for name in profile.absent if name.partition(".")[0] in at_work]:
+        yield (
+            f"profile {profile.name} is older than {', '.join(absent)}, which adds no time here: what it takes is part of other phases; "
             "fit the profile again"
         )
     if unknown := profile.unknown:

@@ -212,6 +212,13 @@ def _set(term: Term, variant: str, fit: HostFit, donor: HostFit | None) -> dict[
     if own is None and donor is not None and key in donor.sets:
         own, scale = donor.sets[key], _host_ratio(term.name, fit, donor)
         note = f"of {DONOR}, times {scale:.4g}"
+    source = "borrowed" if note else "fitted"
+    if own is not None and variant in SETTINGS.scaled.get(term.name, ()):  # one factor is all that its runs say
+        default = (fit if key in fit.sets else donor or fit).sets[term.name, "default"].values
+        factor = next((value / default[name] for name, value in own.values.items() if default[name]), 1.0)
+        note = f"{factor:.4g} times the default set, one factor fitted on runs of this setting" + (
+            f"; {note}" if note else ""
+        )
     values: dict[str, CoefficientValue] = {}
     for name, meta in term.coefficients.items():
         fixed = SETTINGS.constants.get(f"{term.name}.{name}")
@@ -222,7 +229,7 @@ def _set(term: Term, variant: str, fit: HostFit, donor: HostFit | None) -> dict[
                 value=rounded(own.values[name] * scale),
                 unit=meta.unit,
                 std_error=rounded(own.std_errors.get(name, 0.0) * scale),
-                source="borrowed" if note else "fitted",
+                source=source,
                 note=note,
             )
     return values

@@ -89,7 +89,7 @@ def suggest_runs(done: Calibration, most: int = 3) -> tuple[RunSuggestion, ...]:
 
 def _widened(known: Posterior, values: Mapping[Key, float], prior: Profile, keys: Iterable[Key]) -> Posterior:
     """The posterior, with coefficients that no run has touched at their prior width."""
-    new = [key for key in dict.fromkeys(keys) if key not in set(known.keys) and values[key] > 0]
+    new = [key for key in dict.fromkeys(keys) if key not in set(known.keys) and values.get(key, 0.0) > 0]
     new_groups = list(dict.fromkeys(group for key in new if (group := group_of(key)) not in known.groups))
     widths = [*(scale_width(prior, group) for group in new_groups), *(deviation_width(prior, key) for key in new)]
     rows, columns = known.basis.shape
@@ -114,7 +114,7 @@ def _sensitivity(
         slopes, seconds = np.zeros(len(position)), 0.0
         for term, variant, factors in found:
             for name, factor in factors:
-                share = factor * values[term, variant, name]
+                share = factor * values.get((term, variant, name), 0.0)
                 seconds += share
                 if (term, variant, name) in position:
                     slopes[position[term, variant, name]] += share

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from typing import Annotated, NoReturn
 
 from startup_model import __version__
-from startup_model.errors import StartupModelError
+from startup_model.errors import StartupModelError, one_line
 
 try:
     import typer
@@ -56,7 +56,15 @@ def _commands() -> Callable[..., object]:
     for commands in (predictions, decisions, plan):
         commands.register(app)
     for extension in entry_points(group="startup_model.commands"):
-        extension.load()(app)
+        try:
+            extension.load()(app)
+        except (
+            Exception
+        ) as error:  # whatever the import of a foreign package raises: the other commands work without it
+            message = one_line(f"{type(error).__name__}: {error}", 200)
+            sys.stderr.write(
+                f"startup-model: the commands of {extension.value} cannot be loaded: {message}; update or remove it\n"
+            )
     return typer.main.get_command(app)
 
 

@@ -175,16 +175,16 @@ def _memory_table(prediction: StartupPrediction, block: str) -> Table:
 
 
 def _memory_comparison(predictions: list[StartupPrediction]) -> Table:
-    from startup_model.units import format_bytes
+    from startup_model.units import GIB
 
-    title = f"memory of one device, {predictions[0].context.hardware_name}"
-    table = table_of(title, "model", ">weights", ">KV cache", ">blocks", ">tokens", ">requests", "status")
+    title = f"memory of one device in GiB, {predictions[0].context.hardware_name}"
+    table = table_of(title, "model", ">weights", ">KV cache", ">blocks", ">tokens", ">requests", "fits")
     table.columns[0].min_width = 18
     for prediction in predictions:
         budget = prediction.memory
-        sizes = (format_bytes(budget.weights), format_bytes(budget.kv_cache))
+        sizes = (f"{budget.weights / GIB:.2f}", f"{budget.kv_cache / GIB:.2f}")
         numbers = (str(budget.num_gpu_blocks), str(budget.kv_cache_tokens), f"{budget.max_concurrency:.2f}")
-        table.add_row(prediction.context.model_name, *sizes, *numbers, budget.status)
+        table.add_row(prediction.context.model_name, *sizes, *numbers, "yes" if budget.fits else "no")
     return table
 
 
