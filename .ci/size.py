@@ -6,7 +6,11 @@ import ast
 import sys
 from pathlib import Path
 
-LIMITS = {"lines": 29_900, "longest file": 700, "longest function": 80}  # lines: what is there; to be lowered, 22,000 is the aim
+LIMITS = {
+    "lines": 29_900,
+    "longest file": 700,
+    "longest function": 80,
+}  # lines: what is there; to be lowered, 22,000 is the aim
 ROOT = Path(__file__).parent.parent
 FILES = sorted(path for room in ("startup_model", "calibration") for path in (ROOT / room).rglob("*.py"))
 
