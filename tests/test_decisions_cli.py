@@ -316,3 +316,25 @@ def test_ranges(run: Any) -> None:
     assert labels("hardware.gpu_memory=40 GiB..80 GiB:2") == pytest.approx([40 * 2**30, 80 * 2**30])
     many = ("--axis", "hardware.storage.cold_bandwidth=0.1 GB/s..10 GB/s:100000")
     assert "100000 starts" in run("sweep", *MODEL, *NODE, *many)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("what-if", "--change", "hardware.storage.local_nvme=6"),
+            "must be a quantity with a unit; such as hardware.storage.local_nvme=6 GB/s",
+        ),
+        (("what-if", "--change", "hardware.gpu_memory=80"), "such as hardware.gpu_memory=80 GiB"),
+        (("sweep", "--axis", "hardware.storage.cold_bandwidth=0.1..10:5"), "must be a quantity with a unit"),
+        (("sweep", "--axis", "hardware.gpu_flops=400,500"), "such as hardware.gpu_flops=400 TFLOP/s"),
+        (("plan", "--rate", "6"), "such as 6/h or 0.1/min"),
+    ],
+)
+def test_where_a_unit_decides_a_bare_number_is_refused(run: Any, arguments: tuple[str, ...], message: str) -> None:
+    """Six bytes per second gave a start of 89 years, six demands per second 6998 warm replicas."""
+    command, *rest = arguments
+    status, _, err = run(command, "--model", "Qwen/Qwen3-8B", "--hardware", "l40s", *rest)
+    assert status == 2
+    assert message in err
+    assert len(err.splitlines()) == 1

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 12
 _MAX_RANGE = 1_000_000
+_MIN_BARE = 1e6  # a number of bytes, bytes per second or FLOP per second that can be meant as one
 _MAX_PRINTED_POINTS = 200_000  # written out one by one, as JSON or CSV
 
 AxisOption = Annotated[
@@ -130,6 +131,7 @@ def _axes(texts: Sequence[str]) -> dict[str, Any]:
         name, values = _split("--axis", text, "NAME=VALUE,VALUE", "such as engine.tp=1,2,4")
         found = _range(name, values)
         read = [_value(value) for value in values.split(",") if value.strip()] if found is None else found
+        _check_unit("--axis", name, read)
         before = axes.get(name)
         if before is not None and not (isinstance(before, list) and isinstance(read, list)):
             raise conflict("--axis", text, f"the other values of {name}: a range cannot be joined", "give one of them")
@@ -206,7 +208,22 @@ def _changes(text: str) -> dict[str, Any]:
         if name in changes:
             raise duplicate(f"--change {name}", text, "give it once")
         changes[name] = _value(value)
+        _check_unit("--change", name, [changes[name]])
     return changes
+
+
+def _check_unit(option: str, name: str, values: Iterable[Any]) -> None:
+    """Refuse small bare numbers of a field whose unit decides: nobody means 6 bytes per second. Raises ConfigError."""
+    from startup_model.hardware import NODE_NUMBERS, STORAGE_TIERS
+
+    units = {row.field: row.unit for row in NODE_NUMBERS.values()} | {
+        f"storage.{tier}": "B/s" for tier in STORAGE_TIERS
+    }
+    examples = {"B/s": "6 GB/s", "B": "80 GiB", "FLOP/s": "400 TFLOP/s"}
+    example = examples.get((units | {"gpu_memory": "B", "host_memory": "B"}).get(name.removeprefix("hardware."), ""))
+    bare = (v for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v < _MIN_BARE)
+    if example and (value := next(bare, None)) is not None:
+        raise wrong_type(option, f"{name}={value:g}", "a quantity with a unit", f"such as {name}={example}")
 
 
 def _sweep_table(found: Sweep, top: int) -> Table:

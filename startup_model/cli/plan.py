@@ -136,9 +136,9 @@ def _replicas(text: str) -> tuple[int, int]:
 
 
 def _rate(text: str) -> float:
-    """Demands for a replica per second: ``6/h``, ``0.1/min``, or a number per second. Raises ConfigError."""
+    """Demands for a replica per second: ``6/h`` or ``0.1/min``. Raises ConfigError."""
     number, _, unit = text.strip().partition("/")
-    per = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}.get(unit.strip())
+    per = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}.get(unit.strip())
     try:
         value = float(number)
     except ValueError:
