@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -212,7 +212,7 @@ def _set(term: Term, variant: str, fit: HostFit, donor: HostFit | None) -> dict[
     if own is None and donor is not None and key in donor.sets:
         own, scale = donor.sets[key], _host_ratio(term.name, fit, donor)
         note = f"of {DONOR}, times {scale:.4g}"
-    source = "borrowed" if note else "fitted"
+    source: Literal["borrowed", "fitted"] = "borrowed" if note else "fitted"
     if own is not None and variant in SETTINGS.scaled.get(term.name, ()):  # one factor is all that its runs say
         default = (fit if key in fit.sets else donor or fit).sets[term.name, "default"].values
         factor = next((value / default[name] for name, value in own.values.items() if default[name]), 1.0)
