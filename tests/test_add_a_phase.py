@@ -111,7 +111,9 @@ def test_groups_switches_and_versions_follow_from_the_declaration(fitted: Profil
     for name in ROLLUPS:
         assert sum(on.rollup(name).values()) == pytest.approx(on.total_s)
         assert "kernel_heating" not in on.rollup(name)
-    assert predict("Yi-9B", NODE, {**STATES, "enforce_eager": True}, profile=fitted).phases["kernel_heating"].calls == ()
+    assert (
+        predict("Yi-9B", NODE, {**STATES, "enforce_eager": True}, profile=fitted).phases["kernel_heating"].calls == ()
+    )
     assert "kernel_heating" not in predict("Yi-9B", NODE, {**STATES, "version": "0.9.2"}, profile=fitted).phases
     assert "kernel_heating" not in predict("Yi-9B", NODE, {"engine": "sglang"}, profile=fitted).phases
 

@@ -423,15 +423,15 @@ def test_measured_phases_that_flags_switch_off_stay_part_of_the_total() -> None:
 
 
 def test_the_time_of_phases_of_a_newer_release_counts_as_unattributed() -> None:
-    run = ONE.replace(unknown_phases={"kernel_warmup": 3.0}, wall_s=(ONE.wall_s or 0.0) + 3.0)
+    run = ONE.replace(unknown_phases={"kernel_heating": 3.0}, wall_s=(ONE.wall_s or 0.0) + 3.0)
     done = calibrate([run], REFERENCE, held_out=False)
     assert [note.note for note in done.report.skipped] == [
-        "kernel_warmup is unknown to this release: its time counts as unattributed"
+        "kernel_heating is unknown to this release: its time counts as unattributed"
     ]
     assert abs(total_error(run, done.profile) or 0.0) < 0.03
-    part = PhaseSum(phases=("kernel_warmup", "graph_capture"), seconds=9.0)
+    part = PhaseSum(phases=("kernel_heating", "graph_capture"), seconds=9.0)
     done = calibrate([ONE.replace(sums=(part,))], REFERENCE, held_out=False)
-    assert "no part of kernel_warmup+graph_capture can be fitted" in done.report.text()
+    assert "no part of kernel_heating+graph_capture can be fitted" in done.report.text()
 
 
 def test_other_engines_make_profiles_of_their_own() -> None:

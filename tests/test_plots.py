@@ -292,10 +292,10 @@ def test_a_phase_has_its_colour_in_every_picture() -> None:
 
 
 def test_a_phase_that_is_not_known_here_is_drawn_neutrally() -> None:
-    assert canvas.style_of("kernel_warmup") not in plots.PHASE_LOOKS.values()
-    assert canvas.style_of("weight_load + kernel_warmup") == plots.PHASE_LOOKS[Phase.WEIGHT_LOAD]
-    ax = plots.timeline(SimpleNamespace(phases={"weight_load": 3.0, "kernel_warmup": 4.0}))
-    assert rows(ax) == ["weight_load", "kernel_warmup"]
+    assert canvas.style_of("kernel_heating") not in plots.PHASE_LOOKS.values()
+    assert canvas.style_of("weight_load + kernel_heating") == plots.PHASE_LOOKS[Phase.WEIGHT_LOAD]
+    ax = plots.timeline(SimpleNamespace(phases={"weight_load": 3.0, "kernel_heating": 4.0}))
+    assert rows(ax) == ["weight_load", "kernel_heating"]
 
 
 # --- waterfall ------------------------------------------------------------------------------------------------------------

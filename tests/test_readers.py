@@ -119,9 +119,9 @@ def test_old_files_read_as_they_did_and_predict_the_same(name: str) -> None:
 
 
 def test_phases_of_a_newer_release_are_kept_and_written_back(tmp_path: Path) -> None:
-    line = GOOD.replace('"weight_load":1.9', '"weight_load":1.9,"kernel_warmup":3.25')
+    line = GOOD.replace('"weight_load":1.9', '"weight_load":1.9,"kernel_heating":3.25')
     (run,) = read_runs(save(tmp_path, line))
-    assert (run.phases, run.unknown_phases) == (RUN.phases, {"kernel_warmup": 3.25})
+    assert (run.phases, run.unknown_phases) == (RUN.phases, {"kernel_heating": 3.25})
     assert run.unattributed_s == RUN.unattributed_s
     write_runs([run], tmp_path / "again")
     assert json.loads((tmp_path / "again").read_text())["phases"] == run.phases | run.unknown_phases
@@ -129,14 +129,14 @@ def test_phases_of_a_newer_release_are_kept_and_written_back(tmp_path: Path) -> 
     assert run.replace(host="b").unknown_phases == run.unknown_phases
     assert run != RUN.replace(source_digest=run.source_digest)
     with pytest.raises(ConfigError, match="more than wall_s"):
-        run.replace(unknown_phases={"kernel_warmup": 30.0})
+        run.replace(unknown_phases={"kernel_heating": 30.0})
     newer = GOOD[:-1] + ',"power_limit_w":350.0,"surroundings":{"cpu":"EPYC"}}'
     (run,) = read_runs(save(tmp_path, newer.replace('"host_notes":{},', "")))
     assert run.host_notes == {"cpu": "EPYC"}  # what earlier releases call it
     write_runs([run.replace(host="b")], tmp_path / "again")
     assert json.loads((tmp_path / "again").read_text())["power_limit_w"] == 350.0
-    part = {"phases": ["kernel_warmup", "graph_capture"], "seconds": 9.0}
-    assert RunRecord.model_validate(json.loads(GOOD) | {"sums": [part]}).sums[0].phases[0] == "kernel_warmup"
+    part = {"phases": ["kernel_heating", "graph_capture"], "seconds": 9.0}
+    assert RunRecord.model_validate(json.loads(GOOD) | {"sums": [part]}).sums[0].phases[0] == "kernel_heating"
 
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)

@@ -44,7 +44,7 @@ def test_profiles_are_built_anew_after_a_phase_and_a_coefficient_were_added(monk
     with temporary_phases():
 
         @phase(Groups("engine_init", "api_readiness", "framework_bootstrap", "framework_init"), Style("#009E73"))
-        def kernel_warmup(
+        def kernel_heating(
             slowdown: Values,
             *,
             base_seconds: Annotated[float, Coefficient("s")],
@@ -61,16 +61,16 @@ def test_profiles_are_built_anew_after_a_phase_and_a_coefficient_were_added(monk
 
         shared = shared_by_all(published_runs())
         profile = profile_of(DONOR, shared)
-        assert profile.absent == ("kernel_warmup",)
+        assert profile.absent == ("kernel_heating",)
         assert profile.values.keys() == shipped.values.keys()
         assert predict(*start, profile=profile).total_s == pytest.approx(before, rel=1e-12)
         run = published_runs()[0]
         assert abs(total_error(run, calibrate([run], profile, held_out=False).profile) or 1.0) < 0.02
-        run = run.replace(phases=run.phases | {"kernel_warmup": 4.0}, wall_s=(run.wall_s or 0.0) + 4.0)
+        run = run.replace(phases=run.phases | {"kernel_heating": 4.0}, wall_s=(run.wall_s or 0.0) + 4.0)
         done = calibrate([run], profile, held_out=False)
         assert not done.report.skipped
         found = predict(run.model, run.hardware, run.engine, profile=done.profile)
-        assert found.phases["kernel_warmup"].seconds == pytest.approx(4.0, rel=0.05)
+        assert found.phases["kernel_heating"].seconds == pytest.approx(4.0, rel=0.05)
         assert found.total_s == pytest.approx(run.wall_s, rel=0.02)
 
 
