@@ -1070,7 +1070,7 @@ def test_bad_requests_are_one_line(changes: dict[str, Any], message: str) -> Non
             "--port = '99999': must be a port from 1 to 65535; correct the command, or give port",
         ),
         ("vllm serve m/x --port x", "--port = 'x': must be a port"),
-        ("vllm serve m/x --uds /tmp/s", "--uds: a server on a Unix socket answers no probe; leave the flag out"),
+        ("vllm serve m/x --uds server.sock", "--uds: a server on a Unix socket answers no probe; leave the flag out"),
         ("vllm serve m/x --seed", "--seed: missing, the flag needs a value"),
         ("vllm serve 'm/x", "unbalanced quotes"),
         ("docker run vllm/vllm-openai:v0.14.0@sha256:00 --model m/x --enforce-eager", None),
